@@ -107,7 +107,7 @@ func (a *Array) compare(spec VolumeSpec, v block.Info) error {
 	// The sentence goes into the log, its error number to who writes to configfs;
 	// targetcli says only that the creation failed.
 	if v.BlockSize != spec.BlockSize {
-		return fmt.Errorf("volume %q has blocks of %d bytes; make the backstore with control=hw_block_size=%d: %w", spec.Volume, v.BlockSize, v.BlockSize, syscall.EMEDIUMTYPE)
+		return fmt.Errorf("volume %q has blocks of %d bytes; create the backstore with control=hw_block_size=%d: %w", spec.Volume, v.BlockSize, v.BlockSize, syscall.EMEDIUMTYPE)
 	}
 	size := v.Sectors << block.SectorShift
 	if size == spec.Size {
@@ -115,10 +115,10 @@ func (a *Array) compare(spec VolumeSpec, v block.Info) error {
 	}
 	if spec.Resumed {
 		// It was resized from the array's side. Initiators ask the unit, not the kernel.
-		a.log.Warn("the kernel has another size than the volume", "device", spec.Owner, "kernel", spec.Size, "volume", size)
+		a.log.Warn("the kernel's size differs from the volume's", "device", spec.Owner, "kernel", spec.Size, "volume", size)
 		return nil
 	}
-	return fmt.Errorf("volume %q exists and has %d bytes, not %d; make the backstore with size=%d: %w", spec.Volume, size, spec.Size, size, syscall.EEXIST)
+	return fmt.Errorf("volume %q exists and has %d bytes, not %d; create the backstore with size=%d: %w", spec.Volume, size, spec.Size, size, syscall.EEXIST)
 }
 
 // domainKey tells copy domains apart: those of one name at several targets are several, since a nexus is one of one target.
@@ -224,7 +224,7 @@ func (u *unit) Reconfigure(c tcmu.Change) error {
 			return err
 		}
 		if spec.Pool != u.spec.Pool || spec.Volume != u.spec.Volume || spec.Domain != u.spec.Domain || spec.WriteProtect != u.spec.WriteProtect {
-			return errors.New("a backstore keeps its volume, domain and write protection; make another one")
+			return errors.New("a backstore keeps its volume, domain and write protection; create another one")
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 type HostCache struct{ *Array }
 
 // describeCache is what targetcli shows as help.
-const describeCache = `LUN: the number of a LUN that this host's cache serves, 0. It wants the size and block size of the LUN below.
+const describeCache = `LUN: the number of a LUN that this host's cache serves, 0. Size and block size must match those of the LUN below.
 Example: 0`
 
 // NewHostCache makes the subtype. log may be nil.

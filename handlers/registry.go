@@ -23,12 +23,12 @@ func (r *Registry) Add(st tcmu.Subtype) error {
 	name := st.Name()
 	for _, theirs := range tcmuRunner {
 		if strings.HasPrefix(theirs, name) || strings.HasPrefix(name, theirs) {
-			return fmt.Errorf("subtype %q is too much like tcmu-runner's %q", name, theirs)
+			return fmt.Errorf("subtype %q is too similar to tcmu-runner's %q", name, theirs)
 		}
 	}
 	for _, other := range r.list {
 		if other.Name() == name {
-			return fmt.Errorf("subtype %q is there already", name)
+			return fmt.Errorf("subtype %q already exists", name)
 		}
 	}
 	r.list = append(r.list, st)

@@ -45,7 +45,7 @@ func TestBadPolicies(t *testing.T) {
 		{"no such eviction", `no eviction policy is named "mine"; choose from lru, fifo`, bad{}, func(s *Scenario, b bad) { s.Hosts[0].Cache[0].Eviction = "mine" }},
 		{"no such module", "eviction policy: open there.wasm: no such file", bad{}, func(s *Scenario, b bad) { s.Hosts[0].Cache[0].Eviction = Wasm("there.wasm") }},
 		{"no such admission", `no admission policy is named "mine"`, bad{}, func(s *Scenario, b bad) { s.Hosts[0].Cache[0].Admission = "mine" }},
-		{"a negative delay", "throttle policy mine held a write back for -5 ns", bad{delay: -5}, func(s *Scenario, b bad) {
+		{"a negative delay", "throttle policy mine delayed a write for -5 ns", bad{delay: -5}, func(s *Scenario, b bad) {
 			s.Hosts[0].Cache[0].Throttle = "mine"
 			s.Plugged.Throttle = map[string]func(plug.Cache) (plug.Throttle, error){"mine": func(plug.Cache) (plug.Throttle, error) { return b, nil }}
 		}},
@@ -53,7 +53,7 @@ func TestBadPolicies(t *testing.T) {
 			s.Arrays[0].Destage = "mine"
 			s.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"mine": func(plug.Partition) (plug.Destage, error) { return b, nil }}
 		}},
-		{"a name of ours", "eviction policy lru: arraysim has one of that name", bad{}, func(s *Scenario, b bad) {
+		{"a name of ours", "eviction policy lru: arraysim has a built-in one of that name", bad{}, func(s *Scenario, b bad) {
 			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"lru": func(plug.Cache) (plug.Eviction, error) { return b, nil }}
 		}},
 		{"a name of a module", "eviction policy wasm:x: a name that begins with wasm:", bad{}, func(s *Scenario, b bad) {

@@ -90,7 +90,7 @@ func (r *Result) Between(name string, from, to time.Duration) (float64, error) {
 		return 0, fmt.Errorf("from %s to %s is not an interval of a run of %s", from, to, r.Time())
 	}
 	if from%r.series != 0 || to%r.series != 0 && to != r.Time() {
-		return 0, fmt.Errorf("from %s to %s is not an interval of whole steps of %s: give such ones, or the scenario a shorter Series", from, to, r.series)
+		return 0, fmt.Errorf("from %s to %s is not an interval of whole steps of %s: give whole steps, or the scenario a shorter Series", from, to, r.series)
 	}
 	return r.r.Value(name, sim.Duration(to), sim.Duration(to-from))
 }

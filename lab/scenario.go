@@ -210,13 +210,13 @@ type Job struct {
 	Caches string `yaml:"caches,omitempty"`
 }
 
-// Burst turns a load on for For, at intervals of Every in the mean.
+// Burst turns a load on for For, at intervals whose mean is Every.
 type Burst struct {
 	For   time.Duration `yaml:"for"`
 	Every time.Duration `yaml:"every"`
 }
 
-// Change is another rate from a time on.
+// Change is a new rate from a given time on.
 type Change struct {
 	At        time.Duration `yaml:"at"`
 	Rate      float64       `yaml:"rate,omitempty"`

@@ -47,31 +47,31 @@ class Proof:
 PROOFS = [
     Proof(
         "scenarios",
-        "document 001's incident and ablations, 002's two hours of DVD Store, 003's terabyte by writes: their figures",
+        "document 001's incident and ablations, 002's hours of DVD Store, 003's terabyte by writes: their figures",
         "go test ./internal/sim -run TestScenarios -proofs -timeout 2h",
         25,
     ),
     Proof(
         "replicates",
-        "every scenario over 20 seeds, proofs left out: the 95 % interval of each mean holds",
+        "every scenario except proofs, over 20 seeds: the 95 % interval of each mean is within its bounds",
         "go test ./internal/sim -run 'TestReplicates$' -replicates 20 -timeout 6h",
         90,
     ),
     Proof("race", "every Go test under the race detector", "go test -race -timeout 2h ./...", 30),
-    Proof("guests", "every test of the guests, slow ones too, in User Mode Linux", "make vm-test-all", 25),
-    Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 45),
+    Proof("guests", "every test in guests, including slow ones, in User Mode Linux", "make vm-test-all", 25),
+    Proof("qemu", "the same in emulated machines: kernels 6.1 and 6.12, two processors", "make test-qemu", 45),
     Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
-    Proof("judge-field", "sources, bytes, towers and causes of 200 cases of a model of its own", "make judge-field", 5),
+    Proof("judge-field", "sources, bytes, towers and causes in 200 cases of an independent model", "make judge-field", 5),
     Proof(
         "cells",
-        "auto within 2 points of its best candidate on 60 cells of public traces",
+        "`auto` within 2 points of its best candidate in 60 cells of public traces",
         "make cells",
         15,
         figure=r"\d+ cells: [-\d.]+ points on average, [\d.]+ at most, \d+ beyond 2",
     ),
     Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
     Proof("tier", "100,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 30),
-    Proof("tier-mutations", "each known defect of a write-back cache turns the model red", "make tier-mutations", 30),
+    Proof("tier-mutations", "each known defect of a write-back cache makes the model fail", "make tier-mutations", 30),
     Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 45),
     Proof("soak", "64 sessions at a portal for 30 minutes, all verified", "make soak", 31),
     Proof(
@@ -82,8 +82,8 @@ PROOFS = [
     ),
     Proof("guest-kills", "20 deaths of the daemon under a mounted file system", "make vm-kill-test", 10),
     Proof("guest-torture", "50 deaths under stress-ng, fs_mark and fio on xfs and ext4", "make vm-torture", 12),
-    Proof("take-overs", "50 hosts with caches that die or fall silent under verified writes", "make vm-take-over", 14),
-    Proof("conformance", "libiscsi's whole suite through LIO and TCMU", "make conformance-vm", 10),
+    Proof("take-overs", "50 take-overs of dead or silent hosts with caches, under verified writes", "make vm-take-over", 14),
+    Proof("conformance", "all of libiscsi's suite through LIO and TCMU", "make conformance-vm", 10),
     Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
     Proof("power", "100,000 power cuts", "make power-test", 30),
@@ -96,56 +96,56 @@ PROOFS = [
     ),
     Proof(
         "rados-three",
-        "an array on three OSDs: the store's conformance, libiscsi's whole suite, sg3_utils, kill -9 of the daemon",
+        "an array on three OSDs: the store's conformance, all of libiscsi's suite, sg3_utils, kill -9 of the daemon",
         "make rados-three",
         15,
     ),
     Proof(
         "rados-failures",
-        "OSDs that are killed, stopped, slow or full, a quota, below min_size, no monitor: nothing lost, nothing hangs",
+        "OSDs killed, stopped, slow or full, a quota, below min_size, no monitor: nothing is lost, nothing hangs",
         "make rados-failures",
         8,
     ),
     Proof(
         "rados-fencing",
-        "500 take-overs on three OSDs under verified writes and offloads, and the control without a blocklist",
+        "500 take-overs on three OSDs under verified writes and offloads, and a control run without a blocklist",
         "make rados-take-overs ARRAYSIM_TAKE_OVERS=500",
         120,
         figure=r"^ *all killed: .*",
     ),
     Proof(
         "sweep",
-        "10,000 runs on four Dask workers of which one is killed: nothing lost, nothing twice",
+        "10,000 runs on four Dask workers, one of which is killed: no run is lost or appears twice",
         "make sweep-test",
         8,
     ),
     Proof(
         "fit",
-        "profile fit finds 100 made profiles: all true parameters are inside the intervals in 95 of them",
+        "profile fit recovers 100 generated profiles: in 95 of them, all true parameters are inside the intervals",
         "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
         20,
     ),
     Proof(
         "rados-takeovers",
-        "3,000 seeds of take-overs between nodes over a simulated cluster: none acknowledged lost, none read stale",
+        "3,000 seeds of take-overs in a simulated cluster: no acknowledged write is lost, no read is stale",
         "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 3000 -timeout 2h -v",
         20,
     ),
     Proof(
         "packages",
-        "lintian; a tag built twice alike; the package installed, run and purged; the image run",
+        "lintian; two builds of a tag are identical; the package installs, runs and is purged; the image runs",
         "make package-test",
         5,
     ),
     Proof(
         "package-boot",
-        "the package where systemd boots: word of readiness, sandbox, watchdog, sockets, TCMU beside LIO, purge",
+        "the package where systemd boots: readiness, sandbox, watchdog, sockets, TCMU with LIO, purge",
         "make package-boot-test",
         4,
     ),
     Proof(
         "walk",
-        "a fresh clone: UNDERCOVER moves within 60 s of README.md's first command, and the page shows it",
+        "in a fresh clone, UNDERCOVER moves within 60 s of README.md's first command, and the page shows it",
         "{ [ -x .cache/venv/bin/playwright ] || scripts/setup.sh; } && .cache/venv/bin/python scripts/walk.py",
         3,
         figure=r"^UNDERCOVER moved after [\d.]+ s",
@@ -154,9 +154,9 @@ PROOFS = [
 
 HEAD = """# Proofs
 
-What takes too long for `make test`. `make prove` runs all of it, `make prove PROOFS="soak judge"`
-some. Each proof that ends has its row written: when, on which commit, with what result. A commit
-with a plus had changes not committed.
+Proofs are tests that take too long for `make test`. `make prove` runs all of them, and
+`make prove PROOFS="soak judge"` some. A proof that ends updates its row with the date, the commit
+and the result. A plus after a commit means that there were uncommitted changes.
 
 | proof | shows | minutes | last run | commit | result |
 | --- | --- | --- | --- | --- | --- |

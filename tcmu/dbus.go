@@ -27,7 +27,7 @@ type bus struct{ conn *dbus.Conn }
 func dialBus(subtypes []Subtype) (*bus, error) {
 	conn, err := dbus.ConnectSystemBus()
 	if err != nil {
-		return nil, fmt.Errorf("tcmu: no D-Bus system bus, by which targetcli finds this service: %w", err)
+		return nil, fmt.Errorf("tcmu: no D-Bus system bus, through which targetcli finds this service: %w", err)
 	}
 	b := &bus{conn}
 	owner, err := b.owner()

@@ -74,7 +74,7 @@ var (
 	ErrRing = errors.New("tcmu: the ring is damaged")
 	// ErrFault means that memory of a command was taken away while it was used:
 	// somebody reset the ring under the handler.
-	ErrFault = errors.New("tcmu: the data area was taken away")
+	ErrFault = errors.New("tcmu: the data area was removed")
 	// ErrStopped means that the device was closed.
 	ErrStopped = errors.New("tcmu: the device is closed")
 )
@@ -348,7 +348,7 @@ func (d *Device) notify() {
 		n := d.wakeups.Load()
 		d.dirty.Store(false)
 		if err := d.link.Notify(); err != nil && !d.stopped.Load() {
-			failure := fmt.Errorf("tcmu: telling the kernel of completions: %w", err)
+			failure := fmt.Errorf("tcmu: notifying the kernel of completions: %w", err)
 			d.failure.Store(&failure)
 		}
 		if d.wakeups.CompareAndSwap(n, 0) {

@@ -310,7 +310,7 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 	}
 	if _, ok := h.(TaskManager); ok && d.caps&capTMR != 0 {
 		if err := d.SetAttribute("attrib/tmr_notification", "1"); err != nil {
-			s.log.Warn("task management will not be heard of", "device", d.String(), "error", err)
+			s.log.Warn("the kernel will not report task management", "device", d.String(), "error", err)
 		}
 	}
 	s.mu.Lock()
@@ -350,11 +350,11 @@ func (s *Server) repair(d *Device, st Subtype) {
 		return // it was removed meanwhile
 	}
 	if n > maxRepairs {
-		s.log.Error("a device stays without service: its ring was damaged again and again; remove it, or restart this process", "device", i.String())
+		s.log.Error("a device is no longer served: its ring was damaged repeatedly; remove it, or restart this process", "device", i.String())
 		return
 	}
 	if err := s.restart(d, i, st); err != nil {
-		s.log.Error("a device stays without service; remove it, or restart this process", "device", i.String(), "error", err)
+		s.log.Error("a device is not served; remove it, or restart this process", "device", i.String(), "error", err)
 	}
 }
 
@@ -413,7 +413,7 @@ func (s *Server) remove(i Info) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
 	defer cancel()
 	if err := d.Close(ctx); err != nil {
-		s.log.Warn("a device was not closed well", "device", i.String(), "error", err)
+		s.log.Warn("a device was not closed cleanly", "device", i.String(), "error", err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ def test_array_moves(cluster: dict[str, str]) -> None:  # noqa: F811
             d.stand_by()
             forwards(d)
         pids = [d.proc.pid for d in nodes]
-        for to, says in (("a", "has the array already"), ("d", 'there is no node "d"')):
+        for to, says in (("a", "already has the array"), ("d", 'there is no node "d"')):
             answer = move(nodes[0], to, expect=None)
             assert says in answer and answer.count("\n") <= 1, answer
         writers = [Writer(d, 10 + n, range(n * 1000, n * 1000 + 200)) for n, d in enumerate(nodes * 2, 1)]

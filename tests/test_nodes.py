@@ -244,7 +244,7 @@ def test_chap_is_asked_by_each_node() -> None:
 def test_who_is_no_node(nodes: Nodes) -> None:
     """Another secret makes no link, and no host is let in; a number that is taken is refused."""
     for number, secret, says in (
-        (3, "another secret that is long", "another secret"),
+        (3, "another secret that is long", "a different secret"),
         (2, SECRET, "linked by another process"),
     ):
         config = Node(number=number, link=nodes.owner.config.link, forward=True)  # type: ignore[union-attr]

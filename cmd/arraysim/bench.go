@@ -115,7 +115,7 @@ func (f *zeroFlags) runLive(ctx context.Context, cmd *cobra.Command, show bool) 
 	}
 	defer b.Close()
 	if !f.yes {
-		if err := confirm(cmd, fmt.Sprintf("This overwrites the first %d MiB of %s; what is there is lost.", f.Size>>20, iscsi.WithoutSecret(f.Target))); err != nil {
+		if err := confirm(cmd, fmt.Sprintf("This overwrites the first %d MiB of %s; its present contents are lost.", f.Size>>20, iscsi.WithoutSecret(f.Target))); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +185,7 @@ func drawChart(path string, r *zerobench.Result) error {
 
 // confirm wants the word yes before a LUN is overwritten.
 func confirm(cmd *cobra.Command, what string) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s\nType yes to go on: ", what)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s\nType yes to continue: ", what)
 	var answer string
 	if _, err := fmt.Fscanln(cmd.InOrStdin(), &answer); err != nil || answer != "yes" {
 		return errors.New("nothing was written; answer yes, or give --yes")

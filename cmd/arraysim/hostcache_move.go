@@ -30,7 +30,7 @@ clients first if the cache must end up empty.`,
 				return err
 			}
 			return show(a, cmd, r, func(w io.Writer, r cachedaemon.Dropped) {
-				fmt.Fprintf(w, "%d blocks of %d KB are dropped, %d stay\n", r.Blocks, r.BlockSizeKB, r.Left)
+				fmt.Fprintf(w, "%d blocks of %d KB were dropped, %d remain\n", r.Blocks, r.BlockSizeKB, r.Left)
 			})
 		}),
 	}

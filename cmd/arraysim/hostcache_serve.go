@@ -17,7 +17,7 @@ func (a *app) hostcacheServe() *cobra.Command {
 		Use: "serve", Short: "Serve a LUN through a cache on flash",
 		Long: `serve puts a cache in front of a LUN and offers the result on an iSCSI portal, with
 the identity of the LUN below. COPY, WRITE SAME, UNMAP and COMPARE AND WRITE are
-passed through; the array carries them out, and the cache follows.
+passed through; the array executes them, and the cache follows.
 
 With --tcmu the LUN becomes a disk of this host: targetcli makes a backstore of
 /backstores/user:hostcache with cfgstring=0 and the LUN's size, and tcm_loop presents it.
@@ -66,7 +66,7 @@ what it had acknowledged is destaged.`,
 	fl.StringVar(&cfg.Initiator, "initiator", "", "initiator name for backend and peers (default: iqn.2026-01.io.arraysim:hostcache. and a hash of this machine's identity)")
 	fl.DurationVar(&cfg.PeerTimeout, "peer-timeout", cfg.PeerTimeout, "how long a write waits for a peer that does not answer; then the cache continues without it")
 	fl.StringVar(&cfg.Socket, "socket", cfg.Socket, "where 'arraysim hostcache policy' finds this daemon")
-	fl.Uint64Var(&cfg.Key, "key", 0, "reservation key of this host, 1 to 0xffffff: reserves the LUN for registrants, so that the host can be fenced (0: none, and with --peer one made of the initiator name)")
+	fl.Uint64Var(&cfg.Key, "key", 0, "reservation key of this host, 1 to 0xffffff: reserves the LUN for registrants, so that the host can be fenced (0: none, and with --peer one derived from the initiator name)")
 	fl.Uint64Var(&cfg.TakeOver, "take-over", 0, "reservation key of a lost host whose dirty data is on --flash")
 	fl.BoolVar(&debug, "debug", false, "also log debug messages")
 	for _, name := range []string{"backend", "flash"} {

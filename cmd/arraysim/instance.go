@@ -18,11 +18,11 @@ func (a *app) instance() *cobra.Command {
 func (a *app) instanceMove() *cobra.Command {
 	var m admin.Move
 	c := &cobra.Command{
-		Use: "move", Short: "Move the array to another node that stands by, without an error at hosts",
-		Long: `move is asked of the node that has the array. What hosts have under way ends, and what they send
-meanwhile waits at the node where they are logged in, for 20 s at most. Sessions stay open. Behind
-the move this node stands by. Where the other one does not take the array within seconds, any node
-that stands by does, this one too.`,
+		Use: "move", Short: "Move the array to another node that stands by; hosts get no error",
+		Long: `move asks the node that has the array. Commands in progress end. Commands that hosts send
+meanwhile wait at the node where the hosts are logged in, for 20 s at most. Sessions stay open. Then
+this node stands by. If the other node does not take the array within seconds, any node that stands
+by does, including this one.`,
 		Example: "  arraysim status                   # lists the nodes\n  arraysim instance move --to b",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ that stands by does, this one too.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "node %d %s has the array, behind %.1f s\n", owner.ID, owner.Name, time.Since(began).Seconds())
+			fmt.Fprintf(cmd.OutOrStdout(), "node %d %s has the array, after %.1f s\n", owner.ID, owner.Name, time.Since(began).Seconds())
 			return nil
 		},
 	}

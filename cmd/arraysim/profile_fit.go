@@ -128,7 +128,7 @@ func (a *app) fit(cmd *cobra.Command, sources []string, f *fitFlags) error {
 		bar := bars.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("fit "), decor.Any(func(decor.Statistics) string { return text })),
 			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
 		opt.Progress = func(looks int, off float64) {
-			text = fmt.Sprintf("%d simulations of all loads, %.1f times the noise off", looks, off)
+			text = fmt.Sprintf("%d simulations of all loads, off by %.1f times the noise", looks, off)
 			bar.Increment()
 		}
 		defer func() {
@@ -198,7 +198,7 @@ func writeFit(w io.Writer, f *fit.Fit) {
 	}
 	for _, c := range f.Confused {
 		if len(c) == 1 {
-			fmt.Fprintf(w, "The data do not depend on %s: add loads that do, or leave it out of --free.\n", c[0])
+			fmt.Fprintf(w, "The data does not depend on %s: add loads that do, or leave it out of --free.\n", c[0])
 		} else {
 			fmt.Fprintf(w, "The data cannot separate %s: add loads that they affect differently, or fix one of them in the profile of --start.\n", strings.Join(c, ", "))
 		}
@@ -225,10 +225,10 @@ func writeFit(w io.Writer, f *fit.Fit) {
 		}
 	}
 	if f.Repeated > 0 {
-		fmt.Fprintf(w, "%d loads were measured again, and then differ by %.1f %% (one standard deviation): no model predicts a measurement closer than that.\n", f.Repeated, 100*f.Repeat)
+		fmt.Fprintf(w, "%d loads were measured repeatedly, and differ by %.1f %% (one standard deviation): no model predicts a measurement better than that.\n", f.Repeated, 100*f.Repeat)
 	}
 	if f.Scale > 3 {
-		fmt.Fprintf(w, "The residuals are %.1f times the noise: the array does something that the model lacks. The intervals are wider for it.\n", f.Scale)
+		fmt.Fprintf(w, "The residuals are %.1f times the noise: the array does something that the model lacks. This widens the intervals.\n", f.Scale)
 	}
 }
 
@@ -250,7 +250,7 @@ func writeFitted(f *fitFlags, got *fit.Fit, sources []string) error {
 	p.Source = "arraysim profile fit " + strings.Join(sources, " ") + ", from " + f.start
 	p.Assumed = "all but " + strings.Join(fitted, ", ")
 	if len(open) > 0 {
-		p.Assumed += "; the data do not determine " + strings.Join(open, ", ") + ", whose values fit with the others only"
+		p.Assumed += "; the data does not determine " + strings.Join(open, ", ") + ", whose values fit only with the others"
 	}
 	text, err := yaml.Marshal(p)
 	if err != nil {

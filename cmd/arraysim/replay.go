@@ -32,7 +32,7 @@ func (f *traceFlags) add(c *cobra.Command) {
 	for _, n := range trace.FormatNames() {
 		names = append(names, n[0])
 	}
-	c.Flags().StringVar(&f.format, "format", "", "format of the trace, if it is not to be detected: "+strings.Join(names, ", "))
+	c.Flags().StringVar(&f.format, "format", "", "format of the trace (default: detected): "+strings.Join(names, ", "))
 	c.Flags().StringVar(&f.maxBad, "max-bad", "1%", "share of bad records to skip; more end the run")
 	c.Flags().Var(&f.unit, "unit", "block size of a list of block numbers (default: 4KiB, 512B for arc)")
 	c.Flags().StringVar(&f.columns, "columns", "", "read any CSV by its columns, such as time=1:us,op=3,offset=4:sectors,length=5,disk=2. A column is a number from 1 or a name in the first line; units are s, ms, us, ns, filetime, B, KiB, sectors. Also: write=VALUE, separator=tab")

@@ -64,7 +64,7 @@ func (f *liveFlags) mayWrite(in *os.File) error {
 	if !terminal(in) {
 		return errors.New("the writes of the trace would overwrite the target; allow it with --yes, or leave them out with --read-only")
 	}
-	fmt.Fprintf(os.Stderr, "The writes of the trace will overwrite %s. Go on? [y/N] ", admin.Printable(iscsi.WithoutSecret(f.target)))
+	fmt.Fprintf(os.Stderr, "The writes of the trace will overwrite %s. Continue? [y/N] ", admin.Printable(iscsi.WithoutSecret(f.target)))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err

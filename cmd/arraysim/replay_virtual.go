@@ -52,7 +52,7 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 	case f.profile != "" && (f.volume != "" || len(f.set) > 0):
 		return cfg, errors.New("--volume and --set go with --virtual")
 	case f.record < 0 || f.record > 0 && f.out == "":
-		return cfg, errors.New("--record is an interval, and needs --out, the folder that it writes into")
+		return cfg, errors.New("--record is an interval, and needs --out, the folder for its files")
 	case f.size%512 != 0 || f.size > 1<<50:
 		return cfg, errors.New("--volume-size is a multiple of 512 bytes and at most 1PiB")
 	}

@@ -230,7 +230,7 @@ func (f *simFlags) choice() (*experiment.Choice, error) {
 func (f *simFlags) watch(runs int) (experiment.Attachment, error) {
 	var all []experiment.Attachment
 	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
-		return nil, errors.New("--record and --io-log need --out, the folder that they write into")
+		return nil, errors.New("--record and --io-log need --out, the folder for their files")
 	}
 	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, runs, s) }
 	if f.record > 0 {

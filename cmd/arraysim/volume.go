@@ -104,7 +104,7 @@ func ask(refusal error) bool {
 		return false
 	}
 	what, _, _ := strings.Cut(refusal.Error(), ";")
-	fmt.Fprintf(os.Stderr, "%s. Go on? [y/N] ", admin.Printable(what))
+	fmt.Fprintf(os.Stderr, "%s. Continue? [y/N] ", admin.Printable(what))
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"

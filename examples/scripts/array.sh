@@ -1,7 +1,7 @@
-# What the scripts beside this one share: an array of their own in a temporary folder, on a free port of 127.0.0.1,
-# which ends with the script. It sets $url, to which the number of a LUN is added, and the command `array`,
-# which is arraysim for this array; `at_exit COMMAND` runs a command before the array ends. Sourced, with the
-# configuration on standard input. $ARRAYSIM names another binary than bin/arraysim.
+# The scripts beside this one share this file. It starts an array in a temporary folder, on a free port of 127.0.0.1,
+# which ends with the script. It sets $url, to which a script adds the number of a LUN, and the command `array`,
+# which runs arraysim on this array. `at_exit COMMAND` runs a command before the array ends. Source this file, with
+# the configuration on standard input. $ARRAYSIM selects a binary other than bin/arraysim.
 set -eu
 arraysim=${ARRAYSIM:-$(dirname "$0")/../../bin/arraysim}
 folder=$(mktemp -d)

@@ -3,10 +3,10 @@
 #
 #     failing-lun.sh [COMMAND...]
 #
-# COMMAND gets the LUN's address in $LUN. It has to succeed while the disk below works or is slow, and to end
-# with an error while it is offline. Without one the application is a backup by qemu-img. What to see:
+# COMMAND gets the LUN's address in $LUN. It must succeed while the disk below works or is slow, and end
+# with an error while it is offline. By default the application is a backup with qemu-img. What to see:
 # qemu-img's "error while reading" with the array's sense data, 2/04/00 NOT READY, while the disk is offline; no error
-# and a longer time while it is slow; and the same checksum as before in the end.
+# but a longer time while it is slow; and finally the same checksum as before.
 [ $# -gt 0 ] || set -- sh -c 'qemu-img convert -f raw -O raw "$LUN" "$BACKUP" && cksum < "$BACKUP"'
 . "$(dirname "$0")/array.sh" << 'END'
 pools: [{ name: disks, mdisks: [{ name: m0, size: 1GiB }] }]

@@ -1,11 +1,11 @@
 #!/bin/sh
-# A host with two paths to a LUN loses one of them while it writes. As root, with open-iscsi and multipath-tools running
-# (defaults { no_path_retry queue } in /etc/multipath.conf); the second path's address is the first argument.
+# A host with two paths to a LUN loses one of them while it writes. Run it as root, with open-iscsi and multipath-tools
+# running (defaults { no_path_retry queue } in /etc/multipath.conf). The first argument is the second path's address.
 #
 # What to see: `multipath -ll` shows one disk with two paths, "active ready running". When the array makes its first
-# target port unavailable, that path turns "failed" or "ghost" (the host hears 2A/06, asymmetric access state
-# changed), the writes go on by the other one, and none fails. Then the second address goes, as a pulled
-# cable does, the first port is back, and it is the same the other way round.
+# target port unavailable, that path becomes "failed" or "ghost" (the host gets 2A/06, asymmetric access state
+# changed), the writes continue through the other one, and none fails. Then the first port returns, the second
+# address disappears, as if its cable were pulled, and the same happens the other way round.
 second=${1:-192.0.2.2}
 . "$(dirname "$0")/array.sh" << END
 portal: { listen: "127.0.0.1:3260", further: ["$second:3260"] }

@@ -1,6 +1,6 @@
 # The host's side of lost-path.sh: two paths to LUN 0 of the array that array.sh has started, as root with open-iscsi and
-# multipath-tools running. $second is the second path's address. It sets $device, the multipath device;
-# `await NUMBER STATE` waits until so many paths are in a state that matches.
+# multipath-tools running. $second is the second path's address. It sets $device, the multipath device.
+# `await NUMBER STATE` waits until that many paths are in a matching state.
 device=/dev/mapper/3$(array volume show data --json | sed -n 's/.*"naa": "\(.*\)".*/\1/p')
 node() { iscsiadm -m node -T "${url##*/}" "$@"; }
 at_exit 'multipath -f "${device##*/}"; node -u; node -o delete' # before the array ends

@@ -1,11 +1,11 @@
 #!/bin/sh
-# A thin volume of 1 GiB in a pool of 64 MiB: what a host hears before there is no space left, when there is none,
-# and how it gets some back.
+# A thin volume of 1 GiB in a pool of 64 MiB: what a host learns before space runs out and when it has, and how it
+# frees some.
 #
 # What to see: at 60 MiB a unit attention, 6/38/07 THIN PROVISIONING SOFT THRESHOLD REACHED, because more than 80 % of
-# the pool are allocated. The write itself succeeds. At 70 MiB sense 7/27/07 (DATA PROTECT, SPACE ALLOCATION FAILED
-# WRITE PROTECT), which qemu and Linux report as ENOSPC. Writes to what is allocated already go on. An UNMAP of
-# 16 MiB makes room, and the write that failed succeeds.
+# the pool is allocated. The write itself succeeds. At 70 MiB sense 7/27/07 (DATA PROTECT, SPACE ALLOCATION FAILED
+# WRITE PROTECT), which qemu and Linux report as ENOSPC. Writes to allocated space continue. An UNMAP of 16 MiB makes
+# room, and the failed write succeeds.
 . "$(dirname "$0")/array.sh" << 'END'
 pools: [{ name: small, mdisks: [{ name: m0, size: 64MiB }] }]
 volumes: [{ name: thin, pool: small, size: 1GiB, export: { lun: 0 } }]

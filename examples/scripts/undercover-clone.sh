@@ -1,10 +1,10 @@
 #!/bin/sh
-# A clone by offload, the writes that its host never sees, and a bound on them.
+# A clone by offload, the writes that its host never sees, and a limit on them.
 #
-# One host fills a volume and clones it by EXTENDED COPY, another one writes 4 KiB at a time to the same pool
+# One host fills a volume and clones it by EXTENDED COPY, and another one writes 4 KiB at a time to the same pool
 # (`arraysim demo`). What to see: hosts wrote 0 bytes to the clone, the array wrote all of it ("undercover"), the clone
 # held most of the pool's write cache, and the other host's writes waited many times as long as before. Then
-# offloads get a budget of 30 % of the cache, and the same clone leaves the other host alone. It takes 40 seconds.
+# offloads get a budget of 30 % of the cache, and the same clone does not affect the other host. It takes 40 seconds.
 . "$(dirname "$0")/array.sh" << 'END'
 cache: { size: 64MiB }
 pools: []

@@ -58,11 +58,11 @@ func parse(config string) (spec, error) {
 	s := spec{array: defaultArray}
 	parts := strings.Split(config, "/")
 	if len(parts) < 2 || parts[0] != Subtype || parts[1] == "" {
-		return s, fmt.Errorf("%q is not a configuration of this handler; write LUN or LUN/array=NAME", config)
+		return s, fmt.Errorf("%q is not a valid configuration of this handler; write LUN or LUN/array=NAME", config)
 	}
 	n, err := strconv.ParseUint(parts[1], 10, 14)
 	if err != nil {
-		return s, fmt.Errorf("%q is not a valid LUN; it is a number of 0 to 16383", parts[1])
+		return s, fmt.Errorf("%q is not a valid LUN; it must be a number from 0 to 16383", parts[1])
 	}
 	s.lun = n
 	for i, p := range parts[2:] {

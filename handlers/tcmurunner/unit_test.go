@@ -210,7 +210,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"the block size", "arraysim/0", scsitest.Sectors / 8, 4096, "hw_block_size=512"},
 		{"no such LUN", "arraysim/99", scsitest.Sectors, 512, "is it exported to this initiator?"},
 		{"no such array", "arraysim/0/array=nobody", scsitest.Sectors, 512, `no array "nobody"`},
-		{"a string that makes no sense", "arraysim", 1, 512, "not a configuration"},
+		{"a string that makes no sense", "arraysim", 1, 512, "not a valid configuration"},
 	} {
 		u, err := Open(row.config, row.name, row.blocks, row.size)
 		if err == nil {
@@ -232,8 +232,8 @@ func TestParse(t *testing.T) {
 		{"arraysim/16383/array=a.b-c", spec{16383, "a.b-c"}, ""},
 		{"arraysim/16384", spec{}, "not a valid LUN"},
 		{"arraysim/-1", spec{}, "not a valid LUN"},
-		{"arraysim/", spec{}, "not a configuration"},
-		{"array/7", spec{}, "not a configuration"},
+		{"arraysim/", spec{}, "not a valid configuration"},
+		{"array/7", spec{}, "not a valid configuration"},
 		{"arraysim/7/array=", spec{}, "not a valid name"},
 		{"arraysim/7/array=a/array=b", spec{}, "once"},
 		{"arraysim/7/size=1", spec{}, "not a valid option"},

@@ -84,7 +84,7 @@ func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 				return nil, err
 			}
 			if len(*s.to) < minSecret {
-				d.log.Warn("a CHAP secret is short; RFC 7143 asks for 12 bytes or more", "file", s.file)
+				d.log.Warn("a CHAP secret is too short; RFC 7143 requires 12 bytes or more", "file", s.file)
 			}
 		}
 		return x, nil

@@ -116,7 +116,7 @@ func (b *bounded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &buffered{header: http.Header{}, code: http.StatusOK}
 	if !b.compute(a, r) {
 		w.Header().Set("Retry-After", "1")
-		writeProblem(w, http.StatusServiceUnavailable, "the daemon computes as many answers of this kind as it may; try again in a second")
+		writeProblem(w, http.StatusServiceUnavailable, "the daemon is computing as many answers of this kind as it may; try again in a second")
 		return
 	}
 	for name, values := range a.header {

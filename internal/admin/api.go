@@ -54,7 +54,7 @@ type Problem struct {
 	Title  string `json:"title" doc:"What the status means."`
 	Status int    `json:"status" doc:"The HTTP status."`
 	Detail string `json:"detail" doc:"What is wrong and how to fix it, in one line."`
-	Force  bool   `json:"force,omitempty" doc:"The request would go through with force."`
+	Force  bool   `json:"force,omitempty" doc:"The request would succeed with force."`
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -177,7 +177,7 @@ func (d *daemon) newAPI() (http.Handler, *huma.OpenAPI) {
 	cfg.OpenAPIPath = apiPath + "/openapi"
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer",
-		Description: "What `arraysim token` prints. Not asked for on the folder's admin.sock, whose permissions protect it."}}
+		Description: "What `arraysim token` prints. Not required on the folder's admin.sock, whose permissions protect it."}}
 	a := humago.New(mux, cfg)
 	d.readOperations(a)
 	d.objectOperations(a)
@@ -218,7 +218,7 @@ func (d *daemon) readOperations(a huma.API) {
 		Since uint64 `query:"since" doc:"Only events of higher numbers."`
 	}
 	handle(a, get("/events", "list-events", "List recent events, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
-	handle(a, get("/history", "get-history", "Read what the array did in the last hour by the second, in the last week by five minutes"), d.historyRange)
+	handle(a, get("/history", "get-history", "Read the array's history: the last hour in seconds, the last week in steps of five minutes"), d.historyRange)
 	handle(a, get("/findings", "list-findings", "List the findings that nobody has dismissed, and what was written below the host layer"), func(*nothing) (Findings, error) { return d.listFindings(), nil })
 	samples := get("/samples", "get-samples", "Read all counters as the table of docs/counters.md")
 	samples.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {}}}}
@@ -234,9 +234,9 @@ func (d *daemon) objectOperations(a huma.API) {
 	post := func(path, id, summary string) huma.Operation { return operation(http.MethodPost, path, id, summary) }
 	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
 	// The guard has looked at the token by then.
-	handle(a, post("/token", "check-token", "Report whether the token is right; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
+	handle(a, post("/token", "check-token", "Report whether the token is valid; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
 	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(context.Background()) })
-	change(d, a, post("/volumes", "create-volume", "Make a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
+	change(d, a, post("/volumes", "create-volume", "Create a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
 	type deletion struct {
 		Name  string `path:"name"`
 		Force bool   `query:"force" doc:"Even if it is exported or has dirty data."`
@@ -250,7 +250,7 @@ func (d *daemon) objectOperations(a huma.API) {
 		}
 		return d.showVolume(in.Name)
 	})
-	change(d, a, post("/volumes/{name}/clone", "clone-volume", "Make a volume with what this one holds now"), func(in *namedWith[Clone]) (Volume, error) { return d.cloneVolume(in.Name, in.Body) })
+	change(d, a, post("/volumes/{name}/clone", "clone-volume", "Create a volume with this one's present contents"), func(in *namedWith[Clone]) (Volume, error) { return d.cloneVolume(in.Name, in.Body) })
 	change(d, a, post("/volumes/{name}/zero", "zero-volume", "Zero all of a volume, as WRITE SAME does"), func(in *named) (Volume, error) {
 		if err := d.zeroVolume(in.Name); err != nil {
 			return Volume{}, err
@@ -261,14 +261,14 @@ func (d *daemon) objectOperations(a huma.API) {
 		ID uint64 `path:"id"`
 	}
 	change(d, a, remove("/findings/{id}", "dismiss-finding", "Dismiss a finding"), func(in *numbered) (Finding, error) { return d.findings.dismiss(in.ID) })
-	change(d, a, post("/pools", "create-pool", "Make a pool"), func(in *with[NewPool]) (Pool, error) { return d.addPool(in.Body) })
+	change(d, a, post("/pools", "create-pool", "Create a pool"), func(in *with[NewPool]) (Pool, error) { return d.addPool(in.Body) })
 	change(d, a, remove("/pools/{name}", "delete-pool", "Delete a pool that has no volumes"), func(in *named) (nothing, error) {
 		return nothing{}, d.deletePool(in.Name)
 	})
 	change(d, a, post("/exports", "add-export", "Show a volume as a LUN"), func(in *with[Export]) (Export, error) { return d.addExport(in.Body) })
 	type export struct {
 		Volume string `path:"volume"`
-		LUN    int    `query:"lun" default:"-1" doc:"All of the volume's when it is left out."`
+		LUN    int    `query:"lun" default:"-1" doc:"If left out, all of the volume's exports."`
 	}
 	change(d, a, remove("/exports/{volume}", "remove-export", "Remove a volume's exports, or one of them"), func(in *export) (nothing, error) {
 		return nothing{}, d.removeExport(in.Volume, in.LUN)
@@ -286,10 +286,10 @@ func (d *daemon) faultOperations(a huma.API) {
 		Mdisk string `path:"mdisk"`
 		Body  MdiskChange
 	}
-	change(d, a, patch("/pools/{name}/mdisks/{mdisk}", "change-mdisk", "Slow an mdisk down or take it away, until the next start"), func(in *mdisk) (Pool, error) {
+	change(d, a, patch("/pools/{name}/mdisks/{mdisk}", "change-mdisk", "Slow an mdisk down or take it offline, until the next start"), func(in *mdisk) (Pool, error) {
 		return d.changeMdisk(in.Pool, in.Mdisk, in.Body)
 	})
-	change(d, a, operation(http.MethodPut, "/mirror", "set-mirror", "Take the mirror of the write cache away or give it back, until the next start"), func(in *with[Mirror]) (Mirror, error) {
+	change(d, a, operation(http.MethodPut, "/mirror", "set-mirror", "Lose or restore the mirror of the write cache, until the next start"), func(in *with[Mirror]) (Mirror, error) {
 		return in.Body, d.setMirror(in.Body)
 	})
 }

@@ -19,21 +19,21 @@ import (
 // Config is what the configuration file says. The keys are the
 // yaml tags; unknown ones are refused.
 type Config struct {
-	// Data is the folder of the array; a relative one begins at the file's folder.
+	// Data is the folder of the array; a relative path begins at the file's folder.
 	Data string `yaml:"data"`
-	// Store is "files" (in Data), "memory" (gone when the daemon ends) or "rados" (in a Ceph pool; Data then has
-	// the socket, and the log if that is local).
+	// Store is "files" (in Data), "memory" (lost when the daemon ends) or "rados" (in a Ceph pool; Data
+	// then has the socket, and the log if that is local).
 	Store string `yaml:"store" jsonschema:"enum=files,enum=memory,enum=rados"`
-	// Rados says where the array is, with the store "rados" alone.
+	// Rados says where the array is; only with the store "rados".
 	Rados *RadosConfig `yaml:"rados"`
-	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
-	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
+	// AIO selects what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which
+	// is io_uring if the kernel offers it. Threads always do writes and syncs.
 	AIO string `yaml:"aio" jsonschema:"enum=auto,enum=io_uring,enum=direct,enum=threads"`
-	// Discard gives the room of space that becomes free in a pool back to the file system or to the Ceph pool; true
-	// when left out, but for a store of memory.
+	// Discard returns space that becomes free in a pool to the file system or the Ceph pool; true when
+	// left out, except for a store in memory.
 	Discard *bool `yaml:"discard"`
-	// IOGroups is how many I/O groups there are: executors that each fill a processor, each with a write cache of
-	// cache.size, pools of its own and a target. 0 means those of the existing array, or one.
+	// IOGroups is the number of I/O groups: executors that can each keep a processor busy, each with a
+	// write cache of cache.size, its own pools and a target. 0 means those of the existing array, or one.
 	IOGroups int `yaml:"io_groups"`
 
 	Cache   CacheConfig    `yaml:"cache"`
@@ -42,11 +42,11 @@ type Config struct {
 	Record  RecordConfig   `yaml:"record"`
 	Pools   []PoolConfig   `yaml:"pools"`
 	Volumes []VolumeConfig `yaml:"volumes"`
-	// Node says which node this is of several that show the same array; left out, there is one.
+	// Node identifies this node among several that show the same array; left out, there is only one.
 	Node *NodeConfig `yaml:"node"`
-	// Profile is a timing profile whose costs are injected; empty injects none.
+	// Profile is a timing profile whose costs are applied; empty applies none.
 	Profile string `yaml:"profile"`
-	// TCMU opens the kernel's door: volumes become backstores of LIO, by targetcli.
+	// TCMU opens the TCMU front end: targetcli makes volumes backstores of LIO.
 	TCMU bool `yaml:"tcmu"`
 
 	// Embedded says that this is the built-in configuration: its objects are made
@@ -56,11 +56,11 @@ type Config struct {
 	src *source
 }
 
-// RadosConfig describes where in a Ceph cluster the array is, and how to get there.
+// RadosConfig describes where in a Ceph cluster the array is, and how to connect.
 type RadosConfig struct {
 	Pool string `yaml:"pool"`
-	// Conf is the cluster's configuration file: Ceph's own choice when left out. Keyring is a file with the key of
-	// User; when left out it is where Conf says. Relative ones begin at the file's folder.
+	// Conf is the cluster's configuration file: Ceph's own choice when left out. Keyring is a file with
+	// the key of User; when left out it is where Conf says. Relative paths begin at the file's folder.
 	Conf    string `yaml:"conf"`
 	User    string `yaml:"user"` // without "client."; arraysim when left out
 	Keyring string `yaml:"keyring"`
@@ -68,8 +68,8 @@ type RadosConfig struct {
 	Namespace string `yaml:"namespace"`
 	// Log is "replicated" (in the pool), when left out, or "local": in Data, faster, and lost with this node.
 	Log string `yaml:"log" jsonschema:"enum=replicated,enum=local"`
-	// Standby: an array that another node serves is waited for, and taken over when that one ends or lets its lease
-	// run out. The log has to be replicated.
+	// Standby: wait for an array that another node serves, and take it over when that node ends or lets
+	// its lease expire. The log must be replicated.
 	Standby bool `yaml:"standby"`
 }
 
@@ -89,16 +89,16 @@ type PortalConfig struct {
 	CHAP    *CHAPConfig `yaml:"chap"`
 	// Allow lists the initiators that may log in; empty allows all.
 	Allow []string `yaml:"allow"`
-	// SetGroups lists the initiators that may change the access state of target port groups (SET
-	// TARGET PORT GROUPS), which all initiators feel; empty allows none.
+	// SetGroups lists the initiators that may change the access state of target port groups (SET TARGET
+	// PORT GROUPS), which affects all initiators; empty allows none.
 	SetGroups []string `yaml:"set_groups"`
 	// Preferred is the number of the portal that hosts should prefer, from 1; 0 prefers none. It shows
 	// as PREF in REPORT TARGET PORT GROUPS.
 	Preferred int `yaml:"preferred"`
-	// Memory bounds the data of all commands in progress (1 GiB). Half of it is divided among the
-	// sessions; a command above a session's share and what is common ends with TASK SET FULL.
+	// Memory limits the data of all commands in progress (1 GiB). Half of it is divided among the
+	// sessions; a command beyond a session's share and the common half ends with TASK SET FULL.
 	Memory Size `yaml:"memory"`
-	// Connections bounds the TCP connections (256), Sessions those of them that are logged in (128).
+	// Connections limits the TCP connections (256), Sessions those that are logged in (128).
 	Connections int `yaml:"connections"`
 	Sessions    int `yaml:"sessions"`
 }
@@ -114,7 +114,7 @@ type CHAPConfig struct {
 	Initiators       []InitiatorCHAPConfig `yaml:"initiators"`
 }
 
-// InitiatorCHAPConfig is how one initiator authenticates: nobody else gets in under its name. The
+// InitiatorCHAPConfig is how one initiator authenticates: nobody else can log in under its name. The
 // user is the name where it is left out.
 type InitiatorCHAPConfig struct {
 	Name             string `yaml:"name"`
@@ -127,18 +127,18 @@ type InitiatorCHAPConfig struct {
 // MetricsConfig describes the metrics endpoint; Listen "none" opens none.
 type MetricsConfig struct {
 	Listen string `yaml:"listen"`
-	// Volumes is how many volumes a scrape shows one by one: "all", or "top:N", the
-	// others together as volume "other".
+	// Volumes is how many volumes a scrape shows individually: "all", or "top:N", with the others together
+	// as volume "other".
 	Volumes string `yaml:"volumes" jsonschema:"pattern=^(all|top:0*[1-9][0-9]*)$,example=all,example=top:100"`
 }
 
 // RecordConfig says where counters are recorded; without a folder they are not.
 type RecordConfig struct {
-	// Dir is the folder; a relative one begins at the file's folder.
+	// Dir is the folder; a relative path begins at the file's folder.
 	Dir string `yaml:"dir"`
 	// Interval is the time between two readings: a minute when left out, 100ms or more.
 	Interval time.Duration `yaml:"interval"`
-	// Keep is how many complete Parquet files of 60 readings are kept; 0 keeps all.
+	// Keep is the number of complete Parquet files of 60 readings to keep; 0 keeps all.
 	Keep int `yaml:"keep"`
 }
 
@@ -147,7 +147,7 @@ type PoolConfig struct {
 	Name string `yaml:"name"`
 	// Copy is "reference" (an offloaded copy in the pool is a map edit) or "data".
 	Copy string `yaml:"copy" jsonschema:"enum=reference,enum=data"`
-	// IOGroup is the number of its I/O group, from 0; the one with the fewest pools when left out.
+	// IOGroup is the number of its I/O group, from 0; if left out, the one with the fewest pools.
 	IOGroup *int          `yaml:"io_group"`
 	Mdisks  []MdiskConfig `yaml:"mdisks"`
 }
@@ -172,7 +172,7 @@ type VolumeConfig struct {
 	Export       *ExportConfig `yaml:"export"`
 }
 
-// ExportConfig shows a volume as a LUN; no initiators means every one.
+// ExportConfig shows a volume as a LUN; without initiators, to all of them.
 type ExportConfig struct {
 	LUN        int      `yaml:"lun"`
 	Initiators []string `yaml:"initiators"`
@@ -315,7 +315,7 @@ func (c *Config) validate() error {
 		return err
 	}
 	if c.AIO != aioAuto && c.Store == storeMemory {
-		return c.src.at("aio", "aio is %q, and a store of memory waits for no disk; leave it out", c.AIO)
+		return c.src.at("aio", "aio is %q, but a store in memory waits for no disk; leave it out", c.AIO)
 	}
 	if err := c.validateGroups(); err != nil {
 		return err

@@ -160,7 +160,7 @@ func (d *daemon) configureVolume(at string, c VolumeConfig, changed map[*ioGroup
 
 // mismatch says that an object of the array is not what the file says, and how to mend it.
 func (d *daemon) mismatch(path, kind, name, key string, have any) error {
-	return d.cfg.src.at(path, "%s %q exists and its %s is %v; write that here, or give the new one another name", kind, name, key, have)
+	return d.cfg.src.at(path, "%s %q exists and its %s is %v; write that here, or give the new one a different name", kind, name, key, have)
 }
 
 func copyName(data bool) string {

@@ -210,7 +210,7 @@ func (g *ioGroup) deletePool(name string) error {
 		}
 		g.array.DeletePool(p, func(err error) {
 			for _, line := range g.array.Leftovers() {
-				g.log.Warn("what is left of a pool", "is", line)
+				g.log.Warn("remains of a deleted pool", "is", line)
 			}
 			done(err)
 		})

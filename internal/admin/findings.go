@@ -41,9 +41,9 @@ type Finding struct {
 	HostWritten Size `json:"host_written_bytes"`
 	PeakDirty   Size `json:"peak_cache_dirty_bytes"`
 	// Who waited, as far as it can be known: see waits.go.
-	Victims  []Victim `json:"victims" nullable:"false" doc:"Other volumes of the pool whose reads and writes took longer meanwhile than before, for the same demand. Each with its slowest time of all that offloads wrote."`
-	Compared int      `json:"compared_volumes" doc:"How many other volumes of the pool could be compared, when offloads wrote last; the victims among them included."`
-	Unknown  int      `json:"unknown_volumes" doc:"How many more read or wrote then, of which it is not known whether they waited: too few reads and writes before or meanwhile, or another cause could be why."`
+	Victims  []Victim `json:"victims" nullable:"false" doc:"Other volumes of the pool whose reads and writes took longer meanwhile than before, for the same demand. Each has its slowest period while offloads wrote."`
+	Compared int      `json:"compared_volumes" doc:"How many other volumes of the pool could be compared when offloads wrote last, including the victims."`
+	Unknown  int      `json:"unknown_volumes" doc:"How many more read or wrote then, but may or may not have waited: too few reads and writes before or meanwhile, or another possible cause."`
 }
 
 // Totals are what was written in some time.
@@ -51,7 +51,7 @@ type Totals struct {
 	Undercover  Size   `json:"undercover_bytes"`
 	HostWritten Size   `json:"host_written_bytes"`
 	Offloads    uint64 `json:"offloads"`
-	Seconds     int64  `json:"seconds" doc:"How much of the time the daemon watched."`
+	Seconds     int64  `json:"seconds" doc:"How much of that time the daemon was watching."`
 }
 
 // Findings are all that nobody has dismissed, newest first, and totals.

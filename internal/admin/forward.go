@@ -245,7 +245,7 @@ func (d *daemon) forwardOnly(ctx context.Context) error {
 func (f *forwarding) status(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
 		owner, _ := f.client.Owner()
-		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("this node has no array, it forwards to node %d %s at %s; ask that one", owner.ID, owner.Name, f.owner()))
+		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("this node has no array: it forwards to node %d %s at %s; ask that node", owner.ID, owner.Name, f.owner()))
 		return
 	}
 	c := f.d.cfg

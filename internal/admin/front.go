@@ -57,7 +57,7 @@ func (d *daemon) openFront(handlers []iscsi.Handler) (*front, error) {
 		}
 		f.ports = append(f.ports, l)
 		if !loopback(l.Addr()) && p.CHAP == nil {
-			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
+			d.log.Warn("the iSCSI portal is open to other machines without a password; set portal.chap", "listen", l.Addr().String())
 		}
 	}
 	return f, nil

@@ -194,7 +194,7 @@ func total64[N Size | uint64](m map[string]N) (sum N) {
 type HistoryRange struct {
 	Step    int64           `json:"step_ms"`
 	Times   []int64         `json:"times_ms" nullable:"false" doc:"The ends of the steps, in milliseconds since 1970."`
-	Objects []HistoryObject `json:"objects" nullable:"false" doc:"All volumes together, the pools, and the volumes that did most."`
+	Objects []HistoryObject `json:"objects" nullable:"false" doc:"All volumes together, the pools, and the most active volumes."`
 }
 
 // HistoryObject is what one object did.
@@ -253,10 +253,10 @@ func (Values) Schema(huma.Registry) *huma.Schema {
 type HistoryQuery struct {
 	Seconds int64  `query:"seconds" default:"300" minimum:"1" maximum:"691200" doc:"The length of the range."`
 	To      int64  `query:"to_ms" minimum:"0" doc:"Its end, in milliseconds since 1970; 0 or none is now."`
-	Points  int    `query:"points" default:"300" minimum:"1" maximum:"1000" doc:"The most steps to return. A step is of a second at least, and of five minutes for what is older than an hour."`
-	Volume  string `query:"volume" doc:"This volume alone; a name that the history does not have gives no objects."`
+	Points  int    `query:"points" default:"300" minimum:"1" maximum:"1000" doc:"The most steps to return. A step is at least a second, and five minutes for data older than an hour."`
+	Volume  string `query:"volume" doc:"Only this volume; a name that the history does not have gives no objects."`
 	Top     int    `query:"top" default:"8" minimum:"0" maximum:"64" doc:"How many volumes: those that read, wrote or held most."`
-	Slowest int    `query:"slowest" default:"0" minimum:"0" maximum:"64" doc:"Besides, so many volumes with the highest p99 of the range, and so many with the highest at its end."`
+	Slowest int    `query:"slowest" default:"0" minimum:"0" maximum:"64" doc:"In addition, this many volumes with the highest p99 of the range, and this many with the highest at its end."`
 }
 
 func (d *daemon) historyRange(in *HistoryQuery) (HistoryRange, error) {

@@ -175,7 +175,7 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 		g.exports.open(v)
 		g.exports.save(func(err error) {
 			if err != nil {
-				d.log.Error("the write protection of a volume cannot be kept", "volume", s.Volume, "error", err)
+				d.log.Error("the write protection of a volume cannot be saved", "volume", s.Volume, "error", err)
 			}
 		})
 	}

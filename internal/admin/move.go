@@ -75,14 +75,14 @@ type Move struct {
 
 // MoveStatus is what a move has begun.
 type MoveStatus struct {
-	ID    int    `json:"id" doc:"The number of the node that is to have the array."`
+	ID    int    `json:"id" doc:"The number of the node that will have the array."`
 	Name  string `json:"name"`
-	Epoch int64  `json:"epoch" doc:"Of this node's ownership, which ends. The next owner has a higher one."`
+	Epoch int64  `json:"epoch" doc:"The epoch of this node's ownership, which ends. The next owner has a higher one."`
 }
 
 func (d *daemon) moveOperations(a huma.API) {
 	change(d, a, operation(http.MethodPost, "/instance/move", "move-instance",
-		"Move the array to another node that stands by; hosts wait, and hear of no error. The answer comes when nothing is under way any more"),
+		"Move the array to another node that stands by; hosts wait, and get no error. The answer comes when no commands are in progress"),
 		func(in *with[Move]) (MoveStatus, error) { return d.move(in.Body) })
 }
 
@@ -97,13 +97,13 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 	d.moves.busy = true
 	d.moves.mu.Unlock()
 	if busy {
-		return MoveStatus{}, conflict("the array is about to move already; see arraysim status")
+		return MoveStatus{}, conflict("the array is already about to move; see arraysim status")
 	}
 	if err = d.quiesce(); err != nil {
 		d.moves.mu.Lock()
 		d.moves.busy = false
 		d.moves.mu.Unlock()
-		return MoveStatus{}, conflict("the array stays here, and hosts go on: %w", err)
+		return MoveStatus{}, conflict("the array stays here, and hosts continue: %w", err)
 	}
 	d.moves.mu.Lock()
 	d.moves.to = &to
@@ -140,11 +140,11 @@ func (d *daemon) quiesce() error {
 func (d *daemon) heirOf(name string) (p link.Peer, err error) {
 	switch own := d.data.ownership(); {
 	case d.links == nil:
-		return p, conflict("this array has one node; write a section node on several, as docs/nodes.md says")
+		return p, conflict("this array has one node; give several nodes a section node, as docs/nodes.md says")
 	case own == nil:
-		return p, conflict("the array is in this node's data folder, where no other node finds it; what moves is an array with store: rados")
+		return p, conflict("the array is in this node's data folder, where no other node finds it; only an array with store: rados can move")
 	case !d.cfg.Rados.Standby:
-		return p, conflict("this node would not stand by behind a move; write rados.standby: true on all nodes")
+		return p, conflict("this node would not stand by after a move; write rados.standby: true on all nodes")
 	case own.State != StateServing:
 		return p, conflict("this node does not serve the array at this moment (%s); see arraysim status", own.State)
 	case d.kernel != nil && len(d.kernel.server.Devices()) > 0:
@@ -157,7 +157,7 @@ func (d *daemon) heirOf(name string) (p link.Peer, err error) {
 		peers = peers[i : i+1] // a number is meant before a name
 	}
 	if is(self) && !slices.ContainsFunc(peers, func(p link.Peer) bool { return is(p.Node) }) {
-		return p, conflict("node %d %s has the array already", self.ID, self.Name)
+		return p, conflict("node %d %s already has the array", self.ID, self.Name)
 	}
 	var found []link.Peer
 	for _, q := range peers {
@@ -211,7 +211,7 @@ func (c *Client) AwaitMove(ctx context.Context, m MoveStatus) (owner NodeStatus,
 		}
 		select {
 		case <-ctx.Done():
-			return owner, fmt.Errorf("nobody is known to have the array: %w; see arraysim status on all nodes", ctx.Err())
+			return owner, fmt.Errorf("no node is known to have the array: %w; see arraysim status on all nodes", ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -362,8 +362,8 @@ func TestMoveIsRefused(t *testing.T) {
 	h.run(false)
 	for to, says := range map[string]string{
 		"3":  `there is no node "3"; there are 2 n2`,
-		"n1": "node 1 n1 has the array already",
-		"1":  "has the array already",
+		"n1": "node 1 n1 already has the array",
+		"1":  "already has the array",
 		"":   "there is no node",
 	} {
 		if _, err := a.Move(ctx, Move{To: to}); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {

@@ -14,23 +14,23 @@ import (
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
-// NodeConfig describes one node of several that show the same array: the one that has it serves hosts, and the others carry
-// the commands of theirs to it. See docs/nodes.md.
+// NodeConfig describes one of several nodes that show the same array: the one that has it serves hosts,
+// and the others forward their hosts' commands to it. See docs/nodes.md.
 type NodeConfig struct {
-	// ID is the node's number, 1 to 250, another one for each node: its target ports are (ID - 1) * 256 + 1 and those that
-	// follow, one for each address of the portal.
+	// ID is the node's number, 1 to 250, different for each node: its target ports are numbered from (ID -
+	// 1) * 256 + 1, one for each address of the portal.
 	ID int `yaml:"id"`
 	// Name is shown to people; the host's name when left out.
 	Name string `yaml:"name"`
-	// Listen is the address of the link, where other nodes come while this one has the array: 127.0.0.1:3262 when left out.
+	// Listen is the address of the link, to which other nodes connect while this one has the array: 127.0.0.1:3262 when left out.
 	Listen string `yaml:"listen"`
-	// Address is where other nodes find it, if that is not Listen.
+	// Address is where other nodes reach this one, if it differs from Listen.
 	Address string `yaml:"address"`
 	// SecretFile has the secret of the link, the same one on all nodes: 16 bytes or more; a relative one begins at the file's
 	// folder.
 	SecretFile string `yaml:"secret_file"`
-	// Forward is the address of the link of the node that has the array: this one has none itself. With store rados and
-	// standby it is found in the pool, and Forward is left out.
+	// Forward is the link address of the node that has the array, if this one has none. With store rados
+	// and standby the owner is found in the pool; leave Forward out.
 	Forward string `yaml:"forward"`
 
 	unsaid bool // neither Listen nor Address was written
@@ -72,11 +72,11 @@ func (c *Config) validateNode() error {
 	case n.SecretFile == "":
 		return c.src.at("node", "node has no secret_file; create one with  openssl rand -hex 32, the same on all nodes")
 	case c.Portal.Listen == listenNone:
-		return c.src.at("portal.listen", "a node without a portal shows nothing; give portal.listen an address")
+		return c.src.at("portal.listen", "a node without a portal has nothing to show; give portal.listen an address")
 	case c.Portal.Sessions > link.MaxNexuses:
-		return c.src.at("portal.sessions", "a node has at most %d sessions at the one that has the array; write that or less", link.MaxNexuses)
+		return c.src.at("portal.sessions", "a node may have at most %d sessions at the owner of the array; write that or less", link.MaxNexuses)
 	case n.Forward == "" && c.Store == storeRados && n.unsaid: // a lock in a pool is read on other machines
-		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with one that leads here")
+		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with an address that leads here")
 	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
 		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
 	case n.Forward == "":

@@ -28,17 +28,17 @@ func (c *Config) validateRados() error {
 	r := c.Rados
 	switch {
 	case c.Store != storeRados && r != nil:
-		return c.src.at("rados", "there is a section rados, and the store is %s; write store: rados, or leave it out", c.Store)
+		return c.src.at("rados", "there is a section rados, but the store is %s; write store: rados, or leave the section out", c.Store)
 	case c.Store != storeRados:
 		return nil
 	case r == nil || r.Pool == "":
-		return c.src.at("store", "store is rados, and there is no pool; add  rados: { pool: NAME }")
+		return c.src.at("store", "store is rados, but there is no pool; add  rados: { pool: NAME }")
 	case r.Standby && r.Log != rados.LogReplicated:
-		return c.src.at("rados.standby", "a log that is %s is lost with its node, so that no other can take over; write log: replicated, or leave standby out", r.Log)
+		return c.src.at("rados.standby", "a log that is %s is lost with its node, so no other node can take over; write log: replicated, or leave standby out", r.Log)
 	case strings.ContainsAny(r.Namespace+r.Pool+r.User, "\x00\n"):
-		return c.src.at("rados", "a name has a character that no name has; remove it")
+		return c.src.at("rados", "a name has an invalid character; remove it")
 	case c.AIO != aioAuto:
-		return c.src.at("aio", "aio is %q, and mdisks in a pool wait for no disk of this machine; leave it out", c.AIO)
+		return c.src.at("aio", "aio is %q, but mdisks in a pool wait for no disk of this machine; leave it out", c.AIO)
 	}
 	return nil
 }

@@ -276,7 +276,7 @@ func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forward := o.d.forward
 	o.mu.Unlock()
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
-		why := "this process opens the array, and does not serve it yet; ask again"
+		why := "this process is opening the array, and does not serve it yet; ask again"
 		if own.State == StateStandingBy {
 			why = "this process stands by: the array is open in " + own.Owner + "; ask that one"
 		}

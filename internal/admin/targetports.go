@@ -21,14 +21,14 @@ type Port struct {
 	Port    int    `json:"port" doc:"Relative target port identifier, from 1."`
 	Group   int    `json:"group" doc:"Target port group; the portal group tag, too."`
 	Address string `json:"address"`
-	Target  string `json:"target" doc:"Of the I/O group that the state is of: a host may change it at one of them."`
+	Target  string `json:"target" doc:"Target of the I/O group to which the state applies: a host may change it at one of them."`
 	State   string `json:"state" enum:"optimized,non-optimized,standby,unavailable"`
 }
 
 // PortChange puts the group of a target port into another asymmetric access state.
 type PortChange struct {
 	State string `json:"state" enum:"optimized,non-optimized,standby,unavailable"`
-	Force bool   `json:"force,omitempty" doc:"Even if no port is left by which hosts reach their LUNs."`
+	Force bool   `json:"force,omitempty" doc:"Even if no port is left through which hosts reach their LUNs."`
 }
 
 // accessStates are the names of the states by which a command sets them (SPC-5 5.17.2).
@@ -80,7 +80,7 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 		}
 		others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
 		if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
-			return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
+			return Port{}, needForce("port %d is the last one through which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
 		}
 	}
 	var err error

@@ -42,7 +42,7 @@ func (x *exports) dropStates(log *slog.Logger) {
 		}
 		x.array.SetBlob(name, nil, func(err error) {
 			if err != nil { // the next start tries again
-				log.Warn("what was kept of a deleted volume's unit cannot be removed", "name", name, "error", err)
+				log.Warn("the saved state of a deleted volume's unit cannot be removed", "name", name, "error", err)
 			}
 		})
 	}

@@ -184,7 +184,7 @@ func (g *ioGroup) dropVolume(v *array.Volume) error {
 		g.exports.save(done)
 	})
 	if err != nil { // the volume is gone all the same, and a start knows no exports of what is not there
-		g.log.Warn("the exports of a deleted volume are kept until the next change", "volume", v.Name(), "error", err)
+		g.log.Warn("the exports of a deleted volume remain until the next change", "volume", v.Name(), "error", err)
 	}
 	return nil
 }
@@ -379,7 +379,7 @@ func (g *ioGroup) removeExport(volume string, lun int) error {
 		}
 		g.exports.change(v, func() error {
 			if g.exports.remove(v, func(e exportSpec) bool { return lun < 0 || e.LUN == lun }) == 0 {
-				return fmt.Errorf("volume %q is not exported like that: the export %w; see: arraysim export list", volume, array.ErrNotFound)
+				return fmt.Errorf("volume %q has no such export: the export %w; see: arraysim export list", volume, array.ErrNotFound)
 			}
 			return nil
 		}, done)

@@ -78,7 +78,7 @@ type NewPool struct {
 	Name     string     `json:"name"`
 	CopyData bool       `json:"copy_data,omitempty" doc:"Offloaded copies move data, even inside the pool."`
 	Mdisks   []NewMdisk `json:"mdisks" minItems:"1" nullable:"false"`
-	IOGroup  *int       `json:"io_group,omitempty" doc:"Number of the I/O group that it is in; the one with the fewest pools when left out."`
+	IOGroup  *int       `json:"io_group,omitempty" doc:"Number of its I/O group; if left out, the one with the fewest pools."`
 }
 
 // NewMdisk asks for a back-end disk.
@@ -227,7 +227,7 @@ type PoolCounters struct {
 	BackendWrite Size   `json:"backend_written_bytes"`
 	// Written by origin: what the back end writes for whom.
 	Origins map[string]Size `json:"backend_written_by_origin"`
-	// Inflight are the bytes of data copies under way, by primitive.
+	// Inflight are the bytes of data copies in progress, by primitive.
 	Inflight map[string]Size `json:"offload_inflight_bytes"`
 	Pinned   Size            `json:"cache_pinned_bytes"` // for mdisks that are offline
 	Queue    uint64          `json:"backend_queue_depth"`
@@ -267,15 +267,15 @@ type Offload struct {
 	// Since is by this machine's clock; Age is exact.
 	Since      time.Time `json:"since"`
 	Age        int64     `json:"age_ns" doc:"Time since the command arrived."`
-	Background bool      `json:"background,omitempty" doc:"The command has ended and the copy goes on (IMMED=1)."`
+	Background bool      `json:"background,omitempty" doc:"The command has ended and the copy continues (IMMED=1)."`
 }
 
 // Policy is how the write cache admits and destages, and what bounds copies.
 type Policy struct {
 	Admission         string `json:"admission" enum:"fifo,fair,through"`
 	Order             string `json:"destage_order" enum:"round-robin,lru"`
-	DestageDepth      int    `json:"destage_depth" doc:"Destages of up to 256 KiB that an mdisk has under way."`
-	CopyPieces        int    `json:"copy_pieces" doc:"Pieces of 256 KiB that one copy has under way."`
+	DestageDepth      int    `json:"destage_depth" doc:"Destages of up to 256 KiB that an mdisk has in flight."`
+	CopyPieces        int    `json:"copy_pieces" doc:"Pieces of 256 KiB that one copy has in flight."`
 	CopyBytes         Size   `json:"copy_bytes" doc:"Bound of the pieces of all copies together; 0 is none."`
 	CopyReads         int    `json:"copy_reads" doc:"Bound of the source reads of all copies; 0 is none."`
 	BudgetPercent     int    `json:"budget_percent" doc:"Share of a partition that offloads may hold, in percent; 0 is no bound."`

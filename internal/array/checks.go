@@ -49,7 +49,7 @@ func (a *Array) Recovery() Recovery { return a.recovery }
 // known names what is known to be damaged beside sectors.
 func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.recovery.BadPages; n > 0 {
-		add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
+		add("cache: %d page descriptors were damaged beyond repair when the array started: their data is lost, and sectors may have older contents", n)
 	}
 	if a.engine.Broken() != "" {
 		add("array: changes are refused: %s", a.engine.Broken())

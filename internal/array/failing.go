@@ -123,10 +123,10 @@ func (w *watchdog) health() (lines []string) {
 	for _, p := range w.set.Pools() {
 		for _, d := range p.Mdisks {
 			if silent := d.Silent(now); silent > 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; the array waits for it", d.Name(), p.Name(), silent/1_000_000_000))
 			}
 			if since, err := d.Failing(); since != 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or replace the disk; it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writes have failed for %d s: %v; make room or replace the disk; the array retries", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
 			}
 		}
 	}
@@ -134,9 +134,9 @@ func (w *watchdog) health() (lines []string) {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
 	if silent := w.flusher.Silence(now); silent >= patience {
-		lines = append(lines, fmt.Sprintf("the disk of the data folder does not answer for %d s, and nothing goes to the mdisks meanwhile; it is waited for", silent/1_000_000_000))
+		lines = append(lines, fmt.Sprintf("the disk of the data folder has not answered for %d s, and nothing goes to the mdisks meanwhile; the array waits for it", silent/1_000_000_000))
 	} else if since := w.flusher.FailingSince(); since != 0 {
-		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; replace the disk of the data folder; it is tried again", (now-since)/1_000_000_000))
+		lines = append(lines, fmt.Sprintf("flushes of NVRAM have failed for %d s, and nothing goes to the mdisks meanwhile; replace the disk of the data folder; the array retries", (now-since)/1_000_000_000))
 	}
 	return lines
 }
@@ -145,7 +145,7 @@ func (w *watchdog) health() (lines []string) {
 func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
 	if a.meta.Alone() {
-		lines = append(lines, "a copy of the checkpoints is left alone, since its disk has failed; replace the disk and start the array again, which rebuilds the copy")
+		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")
 	}
 	if why := a.engine.Broken(); why != "" {
 		lines = append(lines, "changes are refused: "+why)

@@ -49,7 +49,7 @@ func startOverADeadCopy(t *testing.T, seed uint64, folder string, why error) {
 	if err != nil {
 		t.Fatalf("%s cannot be written, the other copy is whole: %v", folder, err)
 	}
-	if health := strings.Join(a.Health(), "; "); !strings.Contains(health, "left alone") {
+	if health := strings.Join(a.Health(), "; "); !strings.Contains(health, "is not used") {
 		t.Errorf("health: %q", health)
 	}
 	ended, got = false, nil

@@ -206,7 +206,7 @@ func TestCheckpointThatWaitsForNVRAM(t *testing.T) {
 		s = r.put(2, n%1900, 3, n)
 	}
 	health := strings.Join(r.a.Health(), "; ")
-	if s != block.Hardware || !strings.Contains(health, "flushing NVRAM fails") || strings.Contains(health, "make room in the file system") {
+	if s != block.Hardware || !strings.Contains(health, "flushes of NVRAM have failed") || strings.Contains(health, "make room in the file system") {
 		t.Errorf("a write ended %v; health: %s", s, health)
 	}
 	// Between a flush that succeeds and the next try to keep the batch, NVRAM does not fail and the batch still waits.

@@ -66,7 +66,7 @@ func TestWritesEndWhileNVRAMIsSilent(t *testing.T) {
 			if open > 0 || ended[block.Hardware] == 0 || ended[block.OK]+ended[block.Hardware] != 3000 {
 				t.Errorf("%d commands are open, ended: %v", open, ended)
 			}
-			if h := strings.Join(r.a.Health(), "; "); !strings.Contains(h, "does not answer") || strings.Contains(h, "make room") {
+			if h := strings.Join(r.a.Health(), "; "); !strings.Contains(h, "has not answered") || strings.Contains(h, "make room") {
 				t.Errorf("health: %q", h)
 			}
 		})

@@ -281,7 +281,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	if open > 0 || ended[block.Hardware] == 0 {
 		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.Part.Room.Used(), p.Part.Limit(), open, ended)
 	}
-	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
+	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushes of NVRAM have failed") {
 		t.Errorf("health: %q", h)
 	}
 	bad = false

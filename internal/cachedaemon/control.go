@@ -41,7 +41,7 @@ func (d *daemon) control() (*http.Server, error) {
 func (d *daemon) send(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(v); err != nil {
-		d.log.Debug("an answer did not get there", "error", err)
+		d.log.Debug("an answer was not delivered", "error", err)
 	}
 }
 
@@ -98,7 +98,7 @@ func (d *daemon) quiesce(w http.ResponseWriter, r *http.Request) {
 		d.disk.Resume(held)
 		d.exec.Unlock()
 	case token == 0:
-		http.Error(w, "the quiesce has ended before everything was destaged; give it more time with --expire, or see with `arraysim hostcache policy stats` what keeps it", http.StatusServiceUnavailable)
+		http.Error(w, "the quiesce has ended before everything was destaged; give it more time with --expire, or see with `arraysim hostcache policy stats` what delays it", http.StatusServiceUnavailable)
 	default:
 		d.send(w, Token{token})
 	}
@@ -114,7 +114,7 @@ func (d *daemon) resume(w http.ResponseWriter, r *http.Request) {
 	ok := d.disk.Resume(q.Token)
 	d.exec.Unlock()
 	if !ok {
-		http.Error(w, fmt.Sprintf("token %d is not held: it was given back, or it has expired", q.Token), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("token %d is not valid: it was returned, or it has expired", q.Token), http.StatusNotFound)
 		return
 	}
 	d.send(w, d.report())

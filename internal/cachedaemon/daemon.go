@@ -48,7 +48,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 	d.log.Info("the cache is open", "lun", d.info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
 		"recovered_dirty_sectors", rec.DirtySectors, "warm_blocks", rec.CleanBlocks, "damaged_sectors", rec.Damaged)
 	for _, line := range rec.GivenUp {
-		d.log.Warn("the format has given up what was there", "what", line)
+		d.log.Warn("the format has given up the previous contents", "what", line)
 	}
 	for _, line := range st.LeftAlone {
 		d.log.Warn("a peer is left alone, and has no copy", "peer", line)
@@ -100,7 +100,7 @@ func (d *daemon) stop() {
 	case <-done:
 		d.release()
 	case <-d.hurry:
-		d.log.Warn("dirty data stays on the flash; the next start with it goes on")
+		d.log.Warn("dirty data stays on the flash; the next start with it continues")
 	}
 }
 

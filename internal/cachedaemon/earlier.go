@@ -63,7 +63,7 @@ func (w *earlierWitness) Load(done func(tier.Mark, error)) {
 		case newer:
 			w.Store(w.mark, func(err error) {
 				if err != nil {
-					err = fmt.Errorf("%s of an earlier version cannot be handed over: %w", w.path, err)
+					err = fmt.Errorf("%s of an earlier version cannot be transferred: %w", w.path, err)
 				}
 				w.retire(func() { done(w.over(m), err) }, err == nil)
 			})
@@ -86,7 +86,7 @@ func (w *earlierWitness) retire(done func(), remove bool) {
 	go func() {
 		if remove {
 			if err := os.Remove(w.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				slog.Warn("the witness of an earlier version stays; it does no harm", "error", err)
+				slog.Warn("the witness of an earlier version remains; it is harmless", "error", err)
 			}
 		}
 		w.exec.Post(done)

@@ -33,7 +33,7 @@ func (d *daemon) openKernelDoor(unit *scsi.Unit) (*kernelDoor, <-chan error, err
 	}
 	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: closeTimeout})
 	if err != nil {
-		return nil, nil, fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w; a host has one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
+		return nil, nil, fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w; a host can have only one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel

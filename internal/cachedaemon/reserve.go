@@ -36,7 +36,7 @@ func (d *daemon) chooseWitness(opt *tier.Options) error {
 	if byDefault && (d.cfg.TakeOver != 0 || len(d.cfg.Peers)+len(d.lent) > 0 && d.remote != nil && d.cfg.Witness == "") {
 		d.cfg.Key = defaultKey(d.cfg.Initiator)
 		if d.cfg.TakeOver == 0 && !d.remote.HasReservations() {
-			d.log.Warn("the LUN has no persistent reservations, so nothing tells a host that takes over whether its flash was left out; give all hosts one --witness on a file system that they share")
+			d.log.Warn("the LUN has no persistent reservations, so a host that takes over cannot know whether its flash was left out; give all hosts one --witness on a shared file system")
 			d.cfg.Key = 0
 		}
 	}
@@ -46,7 +46,7 @@ func (d *daemon) chooseWitness(opt *tier.Options) error {
 			d.withdraw()
 			return err
 		}
-		d.log.Info("the LUN is for registered hosts alone; a host that takes over names this one by its key", "key", fmt.Sprintf("%#x", d.cfg.Key))
+		d.log.Info("only registered hosts can use the LUN; a host that takes over names this one by its key", "key", fmt.Sprintf("%#x", d.cfg.Key))
 	}
 	naa := d.info().NAA
 	if d.cfg.Witness == "" && d.cfg.Key != 0 {
@@ -82,7 +82,7 @@ func (d *daemon) reserve(opt *tier.Options) error {
 	if d.cfg.TakeOver == 0 {
 		for _, r := range all {
 			if !r.HasReservations() {
-				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Name())
+				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has them, or use a --witness file and no --key", r.Name())
 			}
 			if err := r.Reserve(d.cfg.Key); err != nil {
 				hint := "if a peer took over, start without this flash's dirty data (--format) when the peer is done"
@@ -119,7 +119,7 @@ func (d *daemon) units() []*lun.Device {
 func (d *daemon) withdraw() {
 	for _, r := range d.units() {
 		if err := r.Withdraw(); err != nil {
-			d.log.Warn("the reservation of a start that failed stays", "lun", r.Name(), "error", err)
+			d.log.Warn("the reservation of a failed start remains", "lun", r.Name(), "error", err)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (d *daemon) release() {
 		defer close(ended)
 		for _, r := range d.units() {
 			if err := r.Release(); err != nil {
-				d.log.Warn("the reservation stays", "lun", r.Name(), "error", err)
+				d.log.Warn("the reservation remains", "lun", r.Name(), "error", err)
 			}
 		}
 	}()

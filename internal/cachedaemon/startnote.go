@@ -93,7 +93,7 @@ func (d *daemon) noteStart(session string) {
 		err = d.note.begin(folder, session)
 	}
 	if err != nil {
-		d.log.Warn("should this start fail, the next one will not know what the LUN has said of a loss of power", "error", err)
+		d.log.Warn("if this start fails, the next one will not know that the LUN reported a loss of power", "error", err)
 	}
 }
 
@@ -106,7 +106,7 @@ func (d *daemon) endNote(err error) {
 		d.exec.Unlock()
 	}
 	if err := d.note.end(err == nil, heard); err != nil {
-		d.log.Warn("the next start will take it that the LUN has lost power", "error", err)
+		d.log.Warn("the next start will assume that the LUN has lost power", "error", err)
 	}
 }
 

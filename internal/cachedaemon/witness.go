@@ -73,9 +73,9 @@ func (w *fileWitness) replace(m tier.Mark) error {
 	case err != nil:
 		return err
 	case was.NAA != m.NAA && was.Generation > 0: // what it says of that LUN would be gone
-		return fmt.Errorf("%s is the witness of LUN %x, and this cache is of LUN %x; give each LUN a --witness of its own, or remove the file if that LUN is not cached any more", w.path, was.NAA, m.NAA)
+		return fmt.Errorf("%s is the witness of LUN %x, but this cache is of LUN %x; give each LUN its own --witness, or remove the file if that LUN is no longer cached", w.path, was.NAA, m.NAA)
 	case was.NAA == m.NAA && was != m && was.Generation >= m.Generation:
-		return fmt.Errorf("%s has generation %d, and this cache %d: another host goes on with it", w.path, was.Generation, m.Generation)
+		return fmt.Errorf("%s has generation %d, and this cache %d: another host has taken over", w.path, was.Generation, m.Generation)
 	}
 	return w.store(m)
 }

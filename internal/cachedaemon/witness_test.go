@@ -55,7 +55,7 @@ func TestFileWitnessIsOfOneLUN(t *testing.T) {
 	if err := stored(w, one); err != nil {
 		t.Fatal(err)
 	}
-	if err := stored(w, two); err == nil || !strings.Contains(err.Error(), "LUN 6001") || !strings.Contains(err.Error(), "--witness of its own") {
+	if err := stored(w, two); err == nil || !strings.Contains(err.Error(), "LUN 6001") || !strings.Contains(err.Error(), "its own --witness") {
 		t.Errorf("another LUN's mark: %v", err)
 	}
 	if m, err := loaded(w); err != nil || m != one {

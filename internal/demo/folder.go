@@ -32,7 +32,7 @@ func NewFolder(path string) (*Folder, error) {
 		err = f.claim(f.Path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the folder %s cannot hold the demonstration's array: %w", path, err)
+		return nil, fmt.Errorf("the folder %s cannot contain the demonstration's array: %w", path, err)
 	}
 	return f, nil
 }

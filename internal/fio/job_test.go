@@ -89,8 +89,8 @@ func TestJobMistakes(t *testing.T) {
 		"[a]\nrw=randread:8\n": "job a: rw=randread:8: sequences with jumps are not simulated; leave the :8 out", "[a]\nsize=x\n": `job a: size: "x"`,
 		"[a]\nfilesize=50%\n": "filesize=50%: the simulated LUN is as large as its jobs say, so a part of it is unknown; give bytes, such as filesize=1g", "[a]\nfilesize=x\n": `job a: filesize: "x"`,
 		"[a]\nsize=1m\nio_size=x%\n": "job a: io_size=x% is not a percentage", "[a]\nsize=1m\nio_size=200%\n": "job a: io_size=200% is not a percentage from 1 to 100",
-		"[a]\nbuffered=1\n": "job a: buffered=1: the page cache is not simulated, nor fitted; measure with direct=1",
-		"[a]\niodepth=0\n":  "both are numbers from 1 on", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percents",
+		"[a]\nbuffered=1\n": "job a: buffered=1: the page cache is neither simulated nor fitted; measure with direct=1",
+		"[a]\niodepth=0\n":  "both must be numbers of at least 1", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percentages",
 	} {
 		list, err := ParseJobs(file)
 		if err == nil {
@@ -114,7 +114,7 @@ func TestStages(t *testing.T) {
 	if got := all[3]["bytes"]; got != uint64(1<<30) {
 		t.Errorf("time_based=0 and size=100%%: %v bytes", got)
 	}
-	if len(notes) != 2 || !strings.Contains(notes[0], "without direct=1 fio runs a, b, c, d through the page cache, which the simulator does not have") || !strings.Contains(notes[1], "1 GiB is taken for that of d;") {
+	if len(notes) != 2 || !strings.Contains(notes[0], "without direct=1 fio runs a, b, c, d through the page cache, which the simulator does not have") || !strings.Contains(notes[1], "1 GiB is assumed for that of d;") {
 		t.Errorf("notes %q", notes)
 	}
 }

@@ -108,9 +108,9 @@ func (l *Load) cached(o map[string]string) error {
 	_, buffered := o["buffered"]
 	switch {
 	case direct && !on(o, "direct"):
-		return fmt.Errorf("direct=%s: the page cache is not simulated, nor fitted; measure with direct=1", o["direct"])
+		return fmt.Errorf("direct=%s: the page cache is neither simulated nor fitted; measure with direct=1", o["direct"])
 	case buffered && on(o, "buffered"):
-		return fmt.Errorf("buffered=%s: the page cache is not simulated, nor fitted; measure with direct=1", o["buffered"])
+		return fmt.Errorf("buffered=%s: the page cache is neither simulated nor fitted; measure with direct=1", o["buffered"])
 	}
 	l.Buffered = !direct && !buffered && !slices.Contains(deviceEngines, engine)
 	return nil
@@ -150,7 +150,7 @@ func (l *Load) direction(option, value string) (string, error) {
 func (l *Load) sizes(o map[string]string) error {
 	for _, name := range []string{"bsrange", "blocksize_range"} {
 		if o[name] != "" {
-			return fmt.Errorf("%s=%s: sizes of a range are not simulated; give bs, or bssplit", name, o[name])
+			return fmt.Errorf("%s=%s: a range of sizes is not simulated; give bs, or bssplit", name, o[name])
 		}
 	}
 	if o["bssplit"] == "" {
@@ -173,7 +173,7 @@ func (l *Load) sizes(o map[string]string) error {
 		n, err := ParseSize(size)
 		weight, err2 := strconv.ParseFloat(percent, 64)
 		if err != nil || err2 != nil || !(weight >= 0 && weight <= 100) {
-			return fmt.Errorf("bssplit=%s: write sizes with percents, such as 4k/60:64k/40", split)
+			return fmt.Errorf("bssplit=%s: write sizes with percentages, such as 4k/60:64k/40", split)
 		}
 		l.Sizes = append(l.Sizes, Weight{n, int(weight * 100)})
 		sum += float64(n) * weight
@@ -188,7 +188,7 @@ func (l *Load) depth(o map[string]string) error {
 	clones, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
 	depth, err2 := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
 	if err != nil || err2 != nil || clones < 1 || depth < 1 || clones > 1<<20 || depth > 1<<20 {
-		return fmt.Errorf("iodepth=%s and numjobs=%s: both are numbers from 1 on", o["iodepth"], o["numjobs"])
+		return fmt.Errorf("iodepth=%s and numjobs=%s: both must be numbers of at least 1", o["iodepth"], o["numjobs"])
 	}
 	switch strings.Split(o["ioengine"], ":")[0] {
 	case "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "":

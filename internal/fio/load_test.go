@@ -46,11 +46,11 @@ func TestLoadOf(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"bsrange=4k-64k":              "sizes of a range are not simulated",
+		"bsrange=4k-64k":              "a range of sizes is not simulated",
 		"rw=randrw bs=4k,64k":         "reads and writes of one job that differ are not simulated",
 		"rw=randrw bssplit=4k/9,8k/1": "reads and writes of one job that differ are not simulated",
-		"iodepth=0":                   "both are numbers from 1 on",
-		"iodepth=-3 ioengine=libaio":  "both are numbers from 1 on",
+		"iodepth=0":                   "both must be numbers of at least 1",
+		"iodepth=-3 ioengine=libaio":  "both must be numbers of at least 1",
 		"rw=randrw rate_iops=100":     "bounds reads and writes of a mixed job separately",
 		"rw=randrw rwmixread=170":     "rwmixread=170 is not a percentage",
 		"rw=randread rate_iops=lots":  "is not a number of I/Os a second",
@@ -58,7 +58,7 @@ func TestLoadOf(t *testing.T) {
 		"rw=randtrim":                 "rw=randtrim is not simulated",
 		"rw=randread:8":               "rw=randread:8: sequences with jumps are not simulated; leave the :8 out",
 		"rw=read:4k":                  "rw=read:4k: sequences with jumps",
-		"direct=0":                    "direct=0: the page cache is not simulated, nor fitted; measure with direct=1",
+		"direct=0":                    "direct=0: the page cache is neither simulated nor fitted; measure with direct=1",
 		"buffered=1":                  "buffered=1: the page cache",
 		"buffered":                    "buffered=: the page cache",
 		"direct=1 buffered=1":         "buffered=1: the page cache",
@@ -121,7 +121,7 @@ func TestSizes(t *testing.T) {
 		if got := all[0]["bytes"]; got != want {
 			t.Errorf("%s: %v bytes, want %d", text, got, want)
 		}
-		if noted := len(notes) == 1 && strings.Contains(notes[0], "1 GiB is taken for that of a;"); noted != (want == 1<<30 || want == 2<<30) || len(notes) > 1 {
+		if noted := len(notes) == 1 && strings.Contains(notes[0], "1 GiB is assumed for that of a;"); noted != (want == 1<<30 || want == 2<<30) || len(notes) > 1 {
 			t.Errorf("%s: notes %q", text, notes)
 		}
 	}

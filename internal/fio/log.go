@@ -33,12 +33,12 @@ func ReadLog(in io.Reader) ([]LogEntry, error) {
 		}
 		f := strings.Split(line, ",")
 		if len(f) < 4 {
-			return nil, fmt.Errorf("line %d is not one of a latency log: it has not time, latency, direction and size", n)
+			return nil, fmt.Errorf("line %d is not from a latency log: it does not have time, latency, direction and size", n)
 		}
 		var v [4]int64
 		for i := range v {
 			if v[i], err = strconv.ParseInt(strings.TrimSpace(f[i]), 10, 64); err != nil || v[i] < 0 {
-				return nil, fmt.Errorf("line %d is not one of a latency log: %q is not a number", n, strings.TrimSpace(f[i]))
+				return nil, fmt.Errorf("line %d is not from a latency log: %q is not a number", n, strings.TrimSpace(f[i]))
 			}
 		}
 		if v[2] > 1 { // a trim

@@ -43,7 +43,7 @@ func TestParseResult(t *testing.T) {
 }
 
 func TestReadLog(t *testing.T) {
-	for text, says := range map[string]string{"1, 2, 0": "line 1 is not one", "1, 2, 0, 4096\nx, 2, 0, 4096": `line 2 is not one of a latency log: "x"`, "": "no reads and no writes"} {
+	for text, says := range map[string]string{"1, 2, 0": "line 1 is not from", "1, 2, 0, 4096\nx, 2, 0, 4096": `line 2 is not from a latency log: "x"`, "": "no reads and no writes"} {
 		if _, err := ReadLog(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v", text, err)
 		}

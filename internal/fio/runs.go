@@ -46,7 +46,7 @@ func (r *Result) Ran() ([]Ran, error) {
 					out[k].Read, out[k].Write = pool(&out[k].Read, &j.Read), pool(&out[k].Write, &j.Write)
 					continue
 				} else if !wall {
-					return nil, fmt.Errorf("two jobs %s ran at the same time; give one another name", j.Name)
+					return nil, fmt.Errorf("two jobs %s ran at the same time; rename one", j.Name)
 				}
 			}
 		}
@@ -79,7 +79,7 @@ func (r *Result) Ran() ([]Ran, error) {
 		sum += longest
 	}
 	if n := len(r.Jobs); n > 0 && r.Jobs[n-1].Elapsed > 0 && sum > 1e3*r.Jobs[n-1].Elapsed {
-		return nil, fmt.Errorf("jobs of several groups ran at the same time: one after the other they take %.1f s, and fio took %.0f; write new_group=1, which the result has, in place of new_group", sum/1e3, r.Jobs[n-1].Elapsed)
+		return nil, fmt.Errorf("jobs of several groups ran at the same time: one after the other they take %.1f s, and fio took %.0f; write new_group=1, which the result has, instead of new_group", sum/1e3, r.Jobs[n-1].Elapsed)
 	}
 	return out, nil
 }

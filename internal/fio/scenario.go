@@ -55,7 +55,7 @@ func Scenario(jobs []Job, a Array) (text []byte, notes []string, err error) {
 		notes = append(notes, "without direct=1 fio runs "+strings.Join(s.buffered, ", ")+" through the page cache, which the simulator does not have; add direct=1 to measure the same")
 	}
 	if len(s.unsized) > 0 {
-		notes = append(notes, "the size of the device is not known; 1 GiB is taken for that of "+strings.Join(s.unsized, ", ")+"; give bytes, such as size=4g")
+		notes = append(notes, "the size of the device is unknown; 1 GiB is assumed for that of "+strings.Join(s.unsized, ", ")+"; give bytes, such as size=4g")
 	}
 	if volume > 1<<30 {
 		notes = append(notes, "only the first GiB of the volume has contents when the jobs begin, and they stay in it")
@@ -79,7 +79,7 @@ type builder struct {
 func (s *builder) add(j *Job) error {
 	o := j.Options
 	if _, twice := s.named(j.Name); twice {
-		return errors.New("there are two jobs of this name; give one another name")
+		return errors.New("there are two jobs of this name; rename one")
 	}
 	l, err := LoadOf(o)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	if text := o["loops"]; text != "" && text != "1" {
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || n == 0 || bytes > 1<<62/n {
-			return fmt.Errorf("loops=%s is not a number from 1 on", text)
+			return fmt.Errorf("loops=%s is not a number of at least 1", text)
 		}
 		bytes *= n
 	}

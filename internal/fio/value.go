@@ -24,7 +24,7 @@ func ParseSize(text string) (uint64, error) {
 		n = float64(x)
 	}
 	if err != nil || !(n >= 0 && n*float64(uint64(1)<<shift) < 1<<63) {
-		return 0, fmt.Errorf("%q is not a valid size of fio, such as 4k or 1g", text)
+		return 0, fmt.Errorf("%q is not a valid size for fio, such as 4k or 1g", text)
 	}
 	return uint64(n * float64(uint64(1)<<shift)), nil
 }
@@ -44,7 +44,7 @@ func ParseTime(text string, unit int64) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(n >= 0 && n*float64(unit) < 1<<62) {
-		return 0, fmt.Errorf("%q is not a valid time of fio, such as 30, 30s or 500ms", text)
+		return 0, fmt.Errorf("%q is not a valid time for fio, such as 30, 30s or 500ms", text)
 	}
 	return int64(n * float64(unit)), nil
 }

@@ -60,12 +60,12 @@ func TestReadFioLoads(t *testing.T) {
 		}
 	}
 	for options, says := range map[string]string{
-		`"iodepth": "0"`:                  "both are numbers from 1 on",
-		`"bsrange": "4k-64k"`:             "sizes of a range are not simulated",
+		`"iodepth": "0"`:                  "both must be numbers of at least 1",
+		`"bsrange": "4k-64k"`:             "a range of sizes is not simulated",
 		`"rw": "randrw", "bs": "4k,64k"`:  "reads and writes of one job that differ",
 		`"random_distribution": "zipf:1"`: "random_distribution makes a load that is not fitted",
 		`"thinktime": "10"`:               "measure with a fixed depth",
-		`"direct": "0"`:                   "the page cache is not simulated, nor fitted",
+		`"direct": "0"`:                   "the page cache is neither simulated nor fitted",
 		`"rw": "read:8k"`:                 "sequences with jumps",
 	} {
 		if obs, err := Read(context.Background(), save(t, "r.json", result(options)), Load{}); err == nil || !strings.Contains(err.Error(), says) {

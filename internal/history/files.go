@@ -226,7 +226,7 @@ func (f *files) write(list []chunk, closing bool) (line string, failed bool) {
 		f.newest--
 	}
 	if !f.failing {
-		line = fmt.Sprintf("the history of counters cannot be written, and is kept in memory alone: %v", err)
+		line = fmt.Sprintf("the history of counters cannot be written, and is kept only in memory: %v", err)
 	}
 	f.failing = true
 	return line, true

@@ -47,7 +47,7 @@ func readSegment(path string) ([]byte, error) {
 		return nil, err
 	}
 	if st.Size() > 2*maxSegment {
-		return nil, fmt.Errorf("%s has %d bytes, which no such file gets", path, st.Size())
+		return nil, fmt.Errorf("%s has %d bytes, which is too much for such a file", path, st.Size())
 	}
 	return os.ReadFile(path)
 }

@@ -80,7 +80,7 @@ func (c *CHAP) prepared() (*CHAP, error) {
 		x := c.Initiators[name]
 		switch {
 		case !validName(name):
-			return nil, fmt.Errorf("CHAP of %q: that is not an iSCSI name", name)
+			return nil, fmt.Errorf("CHAP of %q: this is not an iSCSI name", name)
 		case p.Initiators[FoldName(name)] != nil:
 			return nil, fmt.Errorf("CHAP of %s is given twice", name)
 		}

@@ -250,7 +250,7 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 			continue
 		}
 		if h.itt() != itt {
-			return nil, fmt.Errorf("iscsi: opcode %#x for task %#x in place of %#x", op, h.itt(), itt)
+			return nil, fmt.Errorf("iscsi: opcode %#x for task %#x instead of %#x", op, h.itt(), itt)
 		}
 		switch op {
 		case opR2T:

@@ -61,7 +61,7 @@ func (c *Client) authenticate(id []byte) error {
 	}
 	if got[keyAuthMethod] == valNone { // discovery often asks for nothing
 		if chap.MutualSecret != nil {
-			return errors.New("iscsi: the target did not prove itself")
+			return errors.New("iscsi: the target did not authenticate itself")
 		}
 		_, err := c.LoginStep(stageSecurity, stageOperational, nil)
 		return err
@@ -90,7 +90,7 @@ func (c *Client) authenticate(id []byte) error {
 		proof, _ := parseBinary(got[keyChapR], maxChapBinary)
 		want := chapResponse(algorithm, 7, chap.MutualSecret, mine)
 		if got[keyChapN] != chap.MutualUser || subtle.ConstantTimeCompare(proof, want) != 1 {
-			return errors.New("iscsi: the target did not prove itself")
+			return errors.New("iscsi: the target did not authenticate itself")
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 	}
 }
 
-var errHeld = violation(ErrTimeout, 0, "the session does not take its answers while its array moves")
+var errHeld = violation(ErrTimeout, 0, "the session does not read its answers while its array moves")
 
 // kickBusy has the readers of sessions look whether their commands have ended, and returns those of which that is not known.
 func (p *Portal) kickBusy(g *hold) (busy []*session) {
@@ -119,7 +119,7 @@ func (c *conn) awaitOpened(g *hold, limit *time.Timer) error {
 	case <-c.gone: // it makes room for others
 		return c.abortedBy()
 	case <-limit.C:
-		return violation(ErrLogin, 0, "what carries out commands is about to change")
+		return violation(ErrLogin, 0, "the executor of commands is about to change")
 	case <-c.portal.stop:
 		return ErrClosed
 	}

@@ -457,7 +457,7 @@ func (i *Initiator) take(pdu *PDU) error {
 	case opR2T, opDataIn, opResponse:
 		cmd := i.tasks[h.itt()]
 		if cmd == nil {
-			return fmt.Errorf("iscsi: opcode %#x for task %#x, which is not under way", op, h.itt())
+			return fmt.Errorf("iscsi: opcode %#x for task %#x, which is not in progress", op, h.itt())
 		}
 		switch op {
 		case opR2T:
@@ -490,7 +490,7 @@ func (i *Initiator) take(pdu *PDU) error {
 	case opTaskMgmtResp:
 		m, ok := i.manages[h.itt()]
 		if !ok {
-			return fmt.Errorf("iscsi: an answer to task management %#x, which is not under way", h.itt())
+			return fmt.Errorf("iscsi: an answer to task management %#x, which is not in progress", h.itt())
 		}
 		delete(i.manages, h.itt())
 		r := scsi.TMFResponse(h[offResponse])

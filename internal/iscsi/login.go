@@ -111,7 +111,7 @@ func (l *login) step(h bhs, data []byte) (loginReply, error) {
 
 	if len(l.pending) > 0 {
 		if len(data) > 0 {
-			return fail(loginInitiatorError, "text before the end of ours")
+			return fail(loginInitiatorError, "text before the end of the portal's own text")
 		}
 	} else {
 		l.text = append(l.text, data...)
@@ -183,12 +183,12 @@ func (l *login) negotiate(pairs []pair, stage byte) (out []byte, status uint16, 
 				method = "CHAP"
 			}
 			if _, ok := choose(kv.value, method); !ok {
-				return nil, loginAuthFailed, violation(ErrAuth, 0, "%s offers no AuthMethod that the target takes", l.initiator)
+				return nil, loginAuthFailed, violation(ErrAuth, 0, "%s offers no AuthMethod that the target accepts", l.initiator)
 			}
 			out = appendKey(out, keyAuthMethod, method)
 		case keyChapA, keyChapI, keyChapC, keyChapN, keyChapR:
 			if stage != stageSecurity || l.auth == nil {
-				return nil, loginInitiatorError, violation(ErrLogin, 0, "%s was not asked for", kv.key)
+				return nil, loginInitiatorError, violation(ErrLogin, 0, "%s was not requested", kv.key)
 			}
 		default:
 			reply, silent, err := l.neg.answer(kv.key, kv.value)

@@ -106,7 +106,7 @@ func (rx *receiver) header() (ok bool, err error) {
 	rx.r += total
 	rx.left = bhs(rx.hdr[:]).dataLen()
 	if rx.left > rx.maxSegment {
-		return false, violation(ErrPDU, rejectProtocol, "data segment of %d bytes, we take %d", rx.left, rx.maxSegment)
+		return false, violation(ErrPDU, rejectProtocol, "data segment of %d bytes, at most %d are accepted", rx.left, rx.maxSegment)
 	}
 	rx.tail = padLen(rx.left)
 	if rx.dataDigest && rx.left > 0 {

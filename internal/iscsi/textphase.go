@@ -31,7 +31,7 @@ func (c *conn) finishText(h bhs) error {
 		return violation(ErrText, rejectProtocol, "text with target transfer tag %#x", h.ttt())
 	}
 	if len(x.out) > 0 && len(data) > 0 {
-		return violation(ErrText, rejectProtocol, "text before the end of ours")
+		return violation(ErrText, rejectProtocol, "text before the end of the portal's own text")
 	}
 	if len(x.in)+len(data) > maxTextLen {
 		return violation(ErrText, rejectProtocol, "text is too long")

@@ -225,7 +225,7 @@ func (c *Client) run() {
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			c.cfg.Log.Warn("link: there is none; it is tried again", "error", err)
+			c.cfg.Log.Warn("link: there is none; retrying", "error", err)
 		}
 		if c.moving.Load() { // hosts wait
 			wait = c.times.retry / 5

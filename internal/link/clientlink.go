@@ -47,7 +47,7 @@ func (c *Client) link(addr string) error {
 	}
 	defer c.keep(nil, "")
 	if now := c.cfg.Address(); now != addr { // Leave found no link to end
-		return fmt.Errorf("the owner is at %q by now, and no more at %s", now, addr)
+		return fmt.Errorf("the owner is now at %q, no longer at %s", now, addr)
 	}
 	raw.SetDeadline(time.Now().Add(handshakeTime))
 	return c.serve(tls.Client(raw, c.tls), raw, addr)
@@ -132,7 +132,7 @@ func (l *clientLink) greet() (g greeting, err error) {
 		b := cursor{b: body}
 		return g, errors.New("refused: " + printable(b.bytes()))
 	case k != kindWelcome:
-		return g, broke("a message of kind %d in place of a welcome", k)
+		return g, broke("a message of kind %d instead of a welcome", k)
 	}
 	if g, err = parseGreeting(k, body); err != nil {
 		return g, err
@@ -142,9 +142,9 @@ func (l *clientLink) greet() (g greeting, err error) {
 	}
 	switch {
 	case c.array != "" && g.array != c.array:
-		return g, fmt.Errorf("node %s has the array %q, and this node has shown %q to its hosts; restart this one if that is right", g.Name, printable([]byte(g.array)), c.array)
+		return g, fmt.Errorf("node %s has the array %q, but this node has shown %q to its hosts; restart this node if that is correct", g.Name, printable([]byte(g.array)), c.array)
 	case g.epoch < c.epoch:
-		return g, fmt.Errorf("node %s had the array in epoch %d, and since then another one has it in epoch %d", g.Name, g.epoch, c.epoch)
+		return g, fmt.Errorf("node %s had the array in epoch %d, but another node has had it since, in epoch %d", g.Name, g.epoch, c.epoch)
 	}
 	c.array, c.epoch = g.array, g.epoch
 	if g.policy != c.policy {
@@ -339,7 +339,7 @@ func (c *Client) told(k kind, body []byte) error {
 	}
 	n := c.nexuses[i]
 	if k == kindDenied {
-		c.cfg.Log.Warn("link: the owner lets an initiator not in; its session ends", "initiator", n.initiator)
+		c.cfg.Log.Warn("link: the owner refuses an initiator; its session ends", "initiator", n.initiator)
 	}
 	if k != kindClosed {
 		if n.onReset != nil && !n.closed {

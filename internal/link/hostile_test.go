@@ -143,7 +143,7 @@ func TestHostilePeer(t *testing.T) {
 		{"a long CDB", command(func(h *commandHead) { h.cdb = make([]byte, maxCDB+1) })},
 		{"too much data", command(func(h *commandHead) { h.out = maxTransfer + 1 })},
 		{"room for too much data", command(func(h *commandHead) { h.in = maxTransfer + 1 })},
-		{"a stamp that is yet to come", write(1 << 62)},
+		{"a stamp in the future", write(1 << 62)},
 		{"more than the window", flood},
 		{"a result", (&resultHead{}).append(nil)},
 	} {

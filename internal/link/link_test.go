@@ -390,7 +390,7 @@ func TestWhoMayLink(t *testing.T) {
 		targets      int
 		says         string
 	}{
-		{"another secret", testSecret + "x", 3, 1, "another secret"},
+		{"a different secret", testSecret + "x", 3, 1, "a different secret"},
 		{"a node that is there", testSecret, 2, 1, "linked by another process"},
 		{"the owner itself", testSecret, 1, 1, "is this one"},
 		{"other I/O groups", testSecret, 3, 2, "I/O groups"},

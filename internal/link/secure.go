@@ -29,17 +29,17 @@ func digestOf(secret []byte, text string) (d digest) {
 }
 
 // otherPolicy is what a node logs whose peer has another policy.
-const otherPolicy = "link: portal.target, portal.allow or portal.chap are others there than here; make them the same on all nodes"
+const otherPolicy = "link: portal.target, portal.allow or portal.chap differ between the nodes; make them the same on all nodes"
 
 // errStranger is what the handshake ends with where the peer has another secret.
-var errStranger = errors.New("link: the other node has another secret")
+var errStranger = errors.New("link: the other node has a different secret")
 
 // identity makes the TLS configuration of a secret, for both ends: the secret is the seed of a key pair, and each end proves
 // that it has the private key by a certificate that nobody has signed but itself. So nothing of the secret travels, what
 // travels is encrypted, and there are no certificates for anybody to keep.
 func identity(secret []byte) (*tls.Config, error) {
 	if len(secret) < MinSecret {
-		return nil, fmt.Errorf("the secret of the link has %d bytes; make one of %d or more, as by  openssl rand -hex 32", len(secret), MinSecret)
+		return nil, fmt.Errorf("the secret of the link has %d bytes; make one of %d or more, for example with  openssl rand -hex 32", len(secret), MinSecret)
 	}
 	seed, err := hkdf.Key(sha256.New, secret, nil, "arraysim link", ed25519.SeedSize)
 	if err != nil {

@@ -206,7 +206,7 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 		return nil, err
 	}
 	if k != kindHello {
-		return nil, broke("a message of kind %d in place of a hello", k)
+		return nil, broke("a message of kind %d instead of a hello", k)
 	}
 	g, err := parseGreeting(k, body)
 	if err == nil && g.ID == s.cfg.Self.ID {
@@ -264,7 +264,7 @@ func (s *Server) admit(l *serverLink) error {
 		case <-old.gone:
 		case <-again.C:
 		case <-patience.C:
-			return errors.New("the former link does not end: commands of it are in progress")
+			return errors.New("the former link does not end: some of its commands are in progress")
 		case <-s.stop:
 			return ErrClosed
 		}

@@ -341,7 +341,7 @@ func commandStale(t *scsi.Task) bool {
 // heard notes the latest stamp: when the node still held what it has on its way.
 func (l *serverLink) heard(stamp uint64) error {
 	if _, ahead := l.s.clock.old(stamp, l.s.times.fresh); ahead {
-		return broke("a stamp that is yet to come")
+		return broke("a stamp in the future")
 	}
 	l.latest.Store(max(l.latest.Load(), stamp))
 	return nil

@@ -21,7 +21,7 @@ func (l *serverLink) open(body []byte) error {
 	case int(o.target) >= len(l.s.cfg.Targets):
 		return broke("target %d of %d", o.target, len(l.s.cfg.Targets))
 	case o.port < first || int(o.port) >= int(first)+l.node.Ports:
-		return broke("target port %d is not of node %d", o.port, l.node.ID)
+		return broke("target port %d does not belong to node %d", o.port, l.node.ID)
 	case o.initiator == "" || o.name == "" || len(o.initiator) > 256 || len(o.name) > 288:
 		return broke("an initiator whose names have %d and %d bytes", len(o.initiator), len(o.name))
 	}
@@ -54,7 +54,7 @@ func (l *serverLink) denial(o *opening) error {
 	case !ok || len(isid) != 12 || strings.Trim(isid, "0123456789abcdef") != "":
 		return fmt.Errorf("%q is not a port of %q", o.name, o.initiator)
 	case l.s.allowed != nil && !l.s.allowed[folded]:
-		return fmt.Errorf("%q may not log in; the other node lets it: make portal.allow the same on both", o.initiator)
+		return fmt.Errorf("%q may not log in, but the other node allows it: make portal.allow the same on both", o.initiator)
 	case l.sessions.Load() >= MaxNexuses:
 		return fmt.Errorf("a node has at most %d sessions here", MaxNexuses)
 	}

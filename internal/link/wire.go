@@ -133,7 +133,7 @@ func (c *cursor) bytes() []byte { return c.take(int(c.u16())) }
 // end returns an error where the body was too short or too long.
 func (c *cursor) end(k kind) error {
 	if c.bad || len(c.b) > 0 {
-		return broke("a message of kind %d has another length than its contents", k)
+		return broke("a message of kind %d differs in length from its contents", k)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (d *Device) setGeneration(n uint64) error {
 	case d.key == 0:
 		return errors.New("this host has no registration at the LUN")
 	case n == 0 || n > maxGeneration:
-		return fmt.Errorf("a reservation key has no room for generation %d, which is 1 to %d", n, maxGeneration)
+		return fmt.Errorf("a reservation key has no room for generation %d; it must be 1 to %d", n, maxGeneration)
 	}
 	was, key := d.key, markedKey(host, n)
 	if key == was {

@@ -117,7 +117,7 @@ func (d *Device) Withdraw() (err error) {
 // the key that it replaces, or with one that is preempted. It returns what was registered before.
 func (d *Device) register(ours uint64) (keys []uint64, err error) {
 	if ours == 0 || ours > MaxHostKey {
-		return nil, fmt.Errorf("a host's reservation key is 1 to %#x, not %#x: the rest of the 8 bytes has the cache's generation", MaxHostKey, ours)
+		return nil, fmt.Errorf("a host's reservation key must be 1 to %#x, not %#x: the rest of the 8 bytes has the cache's generation", MaxHostKey, ours)
 	}
 	if keys, err = d.keys(); err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func keyNames(keys []uint64, ours uint64) string {
 func (d *Device) unregister(failure error) error {
 	host, _ := splitKey(d.key)
 	if err := d.reserveOut(prRegister, d.key, 0); err != nil {
-		return fmt.Errorf("%w; and our registration, key %#x, stays: %v", failure, host, err)
+		return fmt.Errorf("%w; and this host's registration, key %#x, remains: %v", failure, host, err)
 	}
 	d.key = 0
 	return failure
@@ -251,7 +251,7 @@ func (d *Device) reserveIn(action byte, room int) ([]byte, error) {
 	}
 	n := be.Uint32(b[4:])
 	if uint64(n) > uint64(len(b)-prInHead) {
-		return nil, fmt.Errorf("PERSISTENT RESERVE IN has %d bytes, %d were asked for: too many registrations", uint64(n)+prInHead, room)
+		return nil, fmt.Errorf("PERSISTENT RESERVE IN has %d bytes, %d were requested: too many registrations", uint64(n)+prInHead, room)
 	}
 	return b[prInHead : prInHead+n], nil
 }

@@ -5,16 +5,16 @@ var (
 	// Host (upper) layer: what hosts and their tools see, taken in the SCSI layer.
 
 	HostCommands    = counter("host_commands_total", "SCSI commands completed, as hosts see them.", "volume", "pool", "host", "op", "status")
-	HostTransferred = counter("host_transferred_bytes_total", "Data of volumes moved over the wire: no parameter lists.", "volume", "pool", "direction")
+	HostTransferred = counter("host_transferred_bytes_total", "Data of volumes moved over the wire, without parameter lists.", "volume", "pool", "direction")
 	HostDescribed   = counter("host_described_bytes_total", "Bytes that offload commands describe without moving them over the wire.", "volume", "pool", "op")
 	HostDuration    = histo("host_command_duration_seconds", "Time from a command's arrival to its status.", "volume", "op")
 	HostQueueDepth  = gauge("host_queue_depth", "Commands in progress.", "volume")
 
 	// Offload engine.
 
-	OffloadOperations = counter("offload_operations_total", "Offloads carried out, by the path they took.", "primitive", "volume", "path", "result")
+	OffloadOperations = counter("offload_operations_total", "Offloads executed, by the path they took.", "primitive", "volume", "path", "result")
 	OffloadBytes      = counter("offload_bytes_total", "Bytes that offloads covered, by the path they took.", "primitive", "src_pool", "dst_pool", "path")
-	OffloadInflight   = gauge("offload_inflight_bytes", "Bytes of data copies under way.", "primitive", "pool")
+	OffloadInflight   = gauge("offload_inflight_bytes", "Bytes of data copies in progress.", "primitive", "pool")
 
 	OffloadThrottled = counter("offload_throttled_seconds_total", "Time that pieces of offloads waited for the offload budget.", "primitive", "pool")
 
@@ -24,7 +24,7 @@ var (
 	CacheRecovered    = counter("cache_recovered_bytes_total", "Dirty bytes that a restart found beyond what was counted.", "pool", "volume", "origin")
 	CacheDirty        = gauge("cache_dirty_bytes", "Bytes in the write cache that are not yet on the back end.", "pool", "volume", "origin")
 	CacheOverwritten  = counter("cache_overwritten_bytes_total", "Dirty bytes replaced before they were destaged.", "pool", "volume", "origin")
-	CacheDiscarded    = counter("cache_discarded_bytes_total", "Dirty bytes dropped because nothing refers to them any more.", "pool", "volume", "origin")
+	CacheDiscarded    = counter("cache_discarded_bytes_total", "Dirty bytes dropped because nothing refers to them any longer.", "pool", "volume", "origin")
 	CacheDestaged     = counter("cache_destaged_bytes_total", "Dirty bytes written to the back end.", "pool", "volume", "origin")
 	CacheLimit        = gauge("cache_partition_limit_bytes", "Cap of a pool's partition of the write cache.", "pool")
 	CacheUsed         = gauge("cache_partition_used_bytes", "Write cache held by a pool, destages in flight included.", "pool")
@@ -58,8 +58,8 @@ var (
 	// Links between nodes. Each end has its own: node is the other one.
 
 	LinkUp          = gauge("link_up", "1 while there is a link to the node, else 0.", "node")
-	LinkConnects    = counter("link_connects_total", "Links that were made with the node.", "node")
-	LinkCommands    = counter("link_commands_total", "SCSI commands that ended behind a way over the link.", "node")
+	LinkConnects    = counter("link_connects_total", "Links that were established with the node.", "node")
+	LinkCommands    = counter("link_commands_total", "SCSI commands that went over the link and ended.", "node")
 	LinkBytes       = counter("link_bytes_total", "Data of these commands, parameter lists included.", "node", "direction")
 	LinkInterrupted = counter("link_interrupted_commands_total", "Commands that were in progress when their link broke.", "node")
 	LinkRefused     = counter("link_refused_total", "Connections from nodes that did not become a link.")
@@ -67,9 +67,9 @@ var (
 
 	// Ownership of an array in a Ceph pool, and what the pool is asked.
 
-	OwnerEpoch      = gauge("owner_epoch", "Number of the present ownership of the array; each take-over and each start raises it.")
-	OwnerServing    = gauge("owner_serving", "1 while this process may answer hosts, 0 while its lease has to be renewed before.")
-	OwnerLeaseAge   = gauge("owner_lease_age_seconds", "Time since the last renewal of the lease that has succeeded was sent.")
+	OwnerEpoch      = gauge("owner_epoch", "Number of the current ownership of the array; each take-over and each start raises it.")
+	OwnerServing    = gauge("owner_serving", "1 while this process may answer hosts, 0 while its lease has to be renewed first.")
+	OwnerLeaseAge   = gauge("owner_lease_age_seconds", "Time since the last successful renewal of the lease was sent.")
 	RadosOperations = counter("rados_operations_total", "Operations on objects that have ended.", "kind")
 	RadosErrors     = counter("rados_operation_errors_total", "Operations on objects that ended with an error.", "kind")
 	RadosWaits      = counter("rados_window_waits_total", "Operations that had to wait for room in the window.", "kind")

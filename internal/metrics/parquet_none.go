@@ -11,7 +11,7 @@ import (
 // where the rest is.
 
 // errNoParquet is why this program cannot write or read Parquet.
-var errNoParquet = errors.New("this arraysim was built without Parquet, to serve soon: run `make build`, or choose CSV")
+var errNoParquet = errors.New("this arraysim was built without Parquet, to be ready sooner: run `make build`, or choose CSV")
 
 type noParquet struct{}
 

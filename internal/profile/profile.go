@@ -31,7 +31,7 @@ var files embed.FS
 // Profile describes a make of array. The zero value costs nothing.
 type Profile struct {
 	Name string `yaml:"name"`
-	// Source says where the figures come from, Assumed which of them are nobody's.
+	// Source says where the figures come from, Assumed which of them nobody published.
 	Source  string   `yaml:"source"`
 	Assumed string   `yaml:"assumed"`
 	Link    Link     `yaml:"link"`
@@ -39,8 +39,7 @@ type Profile struct {
 	Cache   Cache    `yaml:"cache"`
 	Copy    Copy     `yaml:"copy"`
 	Policy  Policy   `yaml:"policy"`
-	// Mdisks are the kinds of back-end disk, by name. The kind "default" serves for
-	// an mdisk whose kind is not said.
+	// Mdisks are the kinds of back-end disk, by name. An mdisk without a kind has the kind "default".
 	Mdisks map[string]Mdisk `yaml:"mdisks"`
 }
 
@@ -52,16 +51,16 @@ type Link struct {
 	Latency   Duration `yaml:"latency"`   // one way, overlapping
 }
 
-// FrontEnd is the array's work at commands, before the medium is touched.
+// FrontEnd is the array's work for a command before it accesses the medium.
 type FrontEnd struct {
 	Command   Duration `yaml:"command"` // for each command, overlapping
 	WriteSame Lanes    `yaml:"write_same"`
-	Copy      Lanes    `yaml:"copy"`  // EXTENDED COPY: its set-up, not the moving of data
+	Copy      Lanes    `yaml:"copy"`  // EXTENDED COPY: its set-up, without the movement of data
 	Unmap     Lanes    `yaml:"unmap"` // a unit is a range descriptor if Unit is 0
 }
 
-// Lanes is the part of a front end that works at one kind of offload: so many
-// commands at a time, each for Command and for Time a unit of what it describes.
+// Lanes is the part of a front end that executes one kind of offload: this many commands at a time, each
+// for Command plus Time for each unit that it describes.
 type Lanes struct {
 	Lanes   int      `yaml:"lanes"` // 0: no limit
 	Command Duration `yaml:"command"`
@@ -72,7 +71,7 @@ type Lanes struct {
 // Cache is the latency of the cache and its size.
 type Cache struct {
 	Size Size `yaml:"size"`
-	// Write is the time to take a write in and, in an array with two nodes, to mirror it.
+	// Write is the time to accept a write and, in an array with two nodes, to mirror it.
 	Write Duration `yaml:"write"`
 	// Read is the time to answer from the cache.
 	Read Duration `yaml:"read"`
@@ -81,11 +80,11 @@ type Cache struct {
 	ReadHit  Duration `yaml:"read_hit"`
 }
 
-// Copy says how EXTENDED COPY is carried out.
+// Copy says how EXTENDED COPY is executed.
 type Copy struct {
 	Mode        string `yaml:"mode" jsonschema:"enum=reference,enum=data"` // reference or data
-	Outstanding Size   `yaml:"outstanding"`                                // bytes of one command's pieces under way
-	Total       Size   `yaml:"total"`                                      // bytes of all commands' pieces under way; 0: no limit
+	Outstanding Size   `yaml:"outstanding"`                                // bytes of one command's pieces in flight
+	Total       Size   `yaml:"total"`                                      // bytes of all commands' pieces in flight; 0: no limit
 	Reads       int    `yaml:"reads"`                                      // source reads in flight; 0: no limit
 }
 
@@ -115,7 +114,7 @@ type RampPoint struct {
 	Rate Size `yaml:"rate"` // bytes a second
 }
 
-// Budget bounds what offloads hold of a partition, in percent; 0 is no bound.
+// Budget limits what offloads hold of a partition, in percent; 0 is no limit.
 type Budget struct {
 	Pool     int  `yaml:"pool"`
 	Host     int  `yaml:"host"`
@@ -223,7 +222,7 @@ func (p *Profile) validate() error {
 			return fmt.Errorf("mdisks.%s: parallel, base, low and write are not negative, and high is at least low", name)
 		}
 		if m.Parallel > mostParallel {
-			return fmt.Errorf("mdisks.%s: parallel: %d operations at one time are not possible; give at most %d", name, m.Parallel, mostParallel)
+			return fmt.Errorf("mdisks.%s: parallel: %d concurrent operations are not possible; give at most %d", name, m.Parallel, mostParallel)
 		}
 	}
 	return nil

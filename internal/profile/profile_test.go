@@ -37,7 +37,7 @@ func TestBadProfiles(t *testing.T) {
 		{"link: {command: fast}", "is not a valid time"},
 		{"cache: {size: -1}", "is not a valid size"},
 		{"mdisks: {x: {low: 5, high: 2}}", "mdisks.x"},
-		{"mdisks: {x: {parallel: 1000000000}}", "1000000000 operations at one time are not possible; give at most 65536"},
+		{"mdisks: {x: {parallel: 1000000000}}", "1000000000 concurrent operations are not possible; give at most 65536"},
 	} {
 		if _, err := Parse([]byte(row.text)); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want one line with %q", row.text, err, row.want)

@@ -58,7 +58,7 @@ func openFile(name string, write bool) (Target, error) {
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && size < fileBlock {
-		err = errors.New("it is smaller than a block of 512 bytes; make it first, for example by truncate -s 1G")
+		err = errors.New("it is smaller than a block of 512 bytes; create it first, for example with truncate -s 1G")
 	}
 	if err != nil {
 		f.Close()
@@ -141,7 +141,7 @@ func (t *unit) command(out []byte, inLen int) ([]byte, error) {
 		}
 		if res.Status == statusGood {
 			if len(res.Data) < inLen {
-				return nil, fmt.Errorf("the target gave %d of %d bytes", len(res.Data), inLen)
+				return nil, fmt.Errorf("the target returned %d of %d bytes", len(res.Data), inLen)
 			}
 			return res.Data, nil
 		}

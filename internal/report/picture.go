@@ -397,7 +397,7 @@ func (p *painter) offloads() {
 
 func (p *painter) backEnd() {
 	q := Picture{ID: "backend", Title: "Back-end writes by origin", Y: []axis{{Name: "back-end writes", Unit: "MB/s"}},
-		Text: "Who caused the data that was written to disks, of all pools together. Real arrays do not tell; findings do not use it."}
+		Text: "The origin of the data written to disks, for all pools together. Real arrays do not publish it, and findings do not use it."}
 	sums := map[string]Series{}
 	var order []string
 	for _, pool := range p.d.Pools {

@@ -169,7 +169,7 @@ func advise(f *Findings) []string {
 	}
 	for _, p := range f.Pools {
 		if p.Mean >= 0.8 && p.Peak >= fullFrom {
-			say("Pool %s lives on the edge: its partition is %s full in the mean, so little more makes it wait. More nodes (cache and back-end paths), or fewer pools.", p.Pool, percent(p.Mean))
+			say("Pool %s is close to its limit: its partition is %s full on average, so a little more load makes it wait. More nodes (cache and back-end paths), or fewer pools.", p.Pool, percent(p.Mean))
 		}
 	}
 	if len(f.Towers) == 0 && len(f.Undercover) > 0 && !f.towersUnknown() {

@@ -99,7 +99,7 @@ func (r *Run) Sentence() string {
 	case r.Idle:
 		return "No volume was read, written or held anything in the write cache during this run, so there is nothing to find or to draw."
 	}
-	return "There is nothing to say of this run."
+	return "There is nothing to report about this run."
 }
 
 // cacheSentence is the verdict on a run with host caches and without an array's counters. What a cache gains is
@@ -115,7 +115,7 @@ func (r *Run) cacheSentence() string {
 	case used == 0:
 		return "No host read or wrote through a cache during this run."
 	case known == 0:
-		return "What caches spared their hosts is not known: the datastore was not seen to read, or to write, while hosts did."
+		return "The gain of the caches is unknown: the datastore was not seen to read, or to write, while hosts did."
 	case best.Saved <= 0:
 		return fmt.Sprintf("No cache%s spared its host any waiting: %s, the best of %d, answered in %.3g ms%s.", whose, best.Disk, known, best.Effective, rest)
 	}
@@ -181,7 +181,7 @@ func (r *Report) Verdict() string {
 // undercoverClause says how many runs of those that have counters, or in which nothing happened, have undercover writes.
 func (n *runCounts) undercoverClause() string {
 	if runs := n.counted + n.idle; runs > 1 {
-		says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", runs)
+		says := fmt.Sprintf("In none of %d runs is a write below what hosts see proved", runs)
 		if n.undercover > 0 {
 			says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", runs, n.undercover, noun(n.undercover, "has", "have"))
 		}
@@ -235,7 +235,7 @@ func (r *Report) verdictWithoutCounters(n runCounts) string {
 	case n.idle == len(r.Runs):
 		return fmt.Sprintf("No volume was read, written or held anything in the write cache during these %d runs, so there is nothing to find or to draw.", n.idle)
 	}
-	return fmt.Sprintf("There is nothing to say of these %d runs.", len(r.Runs))
+	return fmt.Sprintf("There is nothing to report about these %d runs.", len(r.Runs))
 }
 
 // runCounts is how many of several runs say what.
@@ -313,7 +313,7 @@ var columns = struct{ Pools, Holders, Undercover, Labelled, Towers []column }{
 		{"proved without it", "whether the counters that real arrays have say so, too"},
 	},
 	Towers: []column{
-		{"height, usually", "the mean response of all I/O in the worst sample, and outside of towers"},
+		{"height, usually", "the mean response of all I/O in the worst sample, and outside towers"},
 		{"load", "I/Os a second, against those outside: below 1 it is not the load that made it"},
 		{"volumes", "how many of the active ones were hit"},
 		{"cause", "undercover: an offload filled the cache; hosts: they did; cache: it was full, and nobody can be named; back end: it was not full"},

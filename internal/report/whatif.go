@@ -38,11 +38,11 @@ func rangeOf(a, b float64) Range {
 	r := Range{Low: min(a, b), High: max(a, b)}
 	switch {
 	case r.Low < -shareBound/5 && r.High > shareBound/5:
-		r.Open = "a larger partition may lessen the wait or add to it: the counters do not say how fast the copy goes when nothing holds it up"
+		r.Open = "a larger partition may shorten the wait or lengthen it: the counters do not say how fast the copy runs when nothing delays it"
 	case r.High <= shareBound/5 && r.Low < r.High-shareBound:
-		r.Open = "a larger partition does not help; how much longer writes wait depends on how fast the copy goes when nothing holds it up, which the counters do not say"
+		r.Open = "a larger partition does not help; how much longer writes wait depends on how fast the copy runs when nothing delays it, which the counters do not say"
 	case !(r.High-r.Low <= shareBound):
-		r.Open = "it depends on how fast the copy goes when nothing holds it up, which the counters do not say"
+		r.Open = "it depends on how fast the copy runs when nothing delays it, which the counters do not say"
 	}
 	return r
 }

@@ -215,7 +215,7 @@ func wrong(c *server.Command) string {
 	case c.Run == nil:
 		return "no handler"
 	case want != len(c.Usage):
-		return "the operation code's group has another CDB length"
+		return "the operation code's group has a different CDB length"
 	case c.Usage[0] != c.Op:
 		return "usage data of another operation code"
 	case c.Usage[c.Control()]&^ctrl != 0:

@@ -51,8 +51,8 @@ type Expect struct {
 	Within   float64  `yaml:"within"` // percent of Want
 	Min      *float64 `yaml:"min"`
 	Max      *float64 `yaml:"max"`
-	// Times is another figure that Want, Min and Max are multiplied with, of TimesCase and over the
-	// interval that ends TimesAt, where these are said.
+	// Times is another figure by which Want, Min and Max are multiplied, of TimesCase and over the
+	// interval that ends TimesAt, if these are given.
 	Times     string   `yaml:"times"`
 	TimesCase string   `yaml:"times_case"`
 	TimesAt   Duration `yaml:"times_at"`
@@ -65,11 +65,11 @@ func (e *Expect) check() error {
 	case e.Kind == "":
 		return errors.New("has no kind; add kind: predicted, fitted, input or pinned")
 	case e.Kind == Fitted && len(e.Fitted) == 0:
-		return errors.New("is fitted and does not say by what; add fitted: with the keys of the parameters that were set by it")
+		return errors.New("is fitted and does not say to which parameters; add fitted: with the keys of the parameters that it set")
 	case e.Kind != Fitted && len(e.Fitted) > 0:
 		return fmt.Errorf("is %s and names parameters that were fitted to it; make its kind fitted", e.Kind)
 	case e.Kind != Predicted && len(e.From) > 0:
-		return fmt.Errorf("is %s and follows from others; only what is predicted does", e.Kind)
+		return fmt.Errorf("is %s and follows from others; only a predicted one can", e.Kind)
 	case !published && (e.Kind == Predicted || e.Kind == Fitted):
 		return fmt.Errorf("is %s, but its document says nothing; make it pinned", e.Kind)
 	case e.Want == nil && e.Min == nil && e.Max == nil:
@@ -142,7 +142,7 @@ func (s *Scenario) checkParameters(text []byte) error {
 		}
 		for _, k := range s.Expect[i].From {
 			if !fitted[k] {
-				return expectError(text, i, &s.Expect[i], fmt.Errorf("follows from %s, which nothing is fitted to", k))
+				return expectError(text, i, &s.Expect[i], fmt.Errorf("follows from %s, to which nothing is fitted", k))
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func (e *Expect) figures(runs map[string]*Run) (v, factor float64, err error) {
 		return 0, 0, fmt.Errorf("there is no run of case %q", name)
 	}
 	if factor, err = q.Value(e.Times, at, e.Over); err == nil && factor == 0 {
-		err = fmt.Errorf("%s, which it is measured by, is 0", e.Times)
+		err = fmt.Errorf("%s, to which it is relative, is 0", e.Times)
 	}
 	return v, factor, err
 }

@@ -15,12 +15,12 @@ import (
 
 // CacheSpec is the cached device of a volume.
 type CacheSpec struct {
-	// Name is that of the volume if it is not said.
+	// Name is by default the name of the volume.
 	Name   string `yaml:"name"`
 	Volume string `yaml:"volume"`
 	// Policy as tier.ParsePolicy reads it: off, write_through, write_back+1.
 	Policy string `yaml:"policy" jsonschema:"pattern=^(off|write[_-]through|wt|(write[_-]back|wb)([+][0-9]+)?([+][0-9]+)?)$,example=off,example=write_through,example=write_back+1"`
-	// Size is the room for blocks; what the layer needs besides comes on top.
+	// Size is the room for blocks; the layer needs some more for itself.
 	Size  Size `yaml:"size"`
 	Block Size `yaml:"block"`
 	// Eviction is a policy of package hostcache, one that is plugged, or wasm: FILE. So are Admission and
@@ -30,8 +30,7 @@ type CacheSpec struct {
 	Throttle  PolicyRef `yaml:"throttle"`
 	// Path is the host's own time for each guest I/O, cached or not.
 	Path Duration `yaml:"path"`
-	// Warm is so much of the beginning of the volume that was read before the clock starts,
-	// its end first.
+	// Warm is how much of the beginning of the volume was read before the clock starts, its end first.
 	Warm Size `yaml:"warm"`
 	// Throttle and destaging, see tier.Throttle and tier.Options; 0 is their default. Shares are
 	// thousandths.
@@ -104,7 +103,7 @@ func (s *CacheSpec) fill() error {
 		return fmt.Errorf("cache %s: %w", s.Name, err)
 	}
 	if s.Size < 16*s.Block {
-		return fmt.Errorf("cache %s: a size of %s holds no 16 blocks of %s; give more", s.Name, s.Size, s.Block)
+		return fmt.Errorf("cache %s: a size of %s holds fewer than 16 blocks of %s; give more", s.Name, s.Size, s.Block)
 	}
 	if s.Threshold < 0 || s.Threshold > 1000 || s.Gain < 0 || s.Integral < 0 {
 		return fmt.Errorf("cache %s: threshold, gain and integral are thousandths, and a threshold at most 1000", s.Name)

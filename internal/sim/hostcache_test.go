@@ -165,7 +165,7 @@ func TestCachedDevice(t *testing.T) {
 func TestCacheRefusals(t *testing.T) {
 	for change, want := range map[[2]string]string{
 		{"hosts.h.cache.disk.policy", "fast"}:                                                                             "off, write_through, write_back+1",
-		{"hosts.h.cache.disk.size", "100KiB"}:                                                                             "holds no 16 blocks",
+		{"hosts.h.cache.disk.size", "100KiB"}:                                                                             "holds fewer than 16 blocks",
 		{"hosts.h.cache.disk.block", "5KiB"}:                                                                              "power of two",
 		{"hosts.h.cache.disk.volume", "x"}:                                                                                "no volume \"x\"",
 		{"hosts.h.cache.disk.threshold", "1001"}:                                                                          "thousandths",

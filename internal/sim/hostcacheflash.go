@@ -6,17 +6,17 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// FlashSpec is a flash device of a host: so many channels share one queue, and one serves an
-// I/O for Read or Write and, besides, for its bytes at Bandwidth.
+// FlashSpec is a flash device of a host: its channels share one queue, and one channel serves an I/O for
+// Read or Write plus the time of its bytes at Bandwidth.
 type FlashSpec struct {
-	// Kind is pcie or sata; what is said besides replaces its figures.
+	// Kind is pcie or sata; other keys replace its figures.
 	Kind      string   `yaml:"kind" jsonschema:"enum=pcie,enum=sata"`
 	Channels  int      `yaml:"channels"`
 	Read      Duration `yaml:"read"`
 	Write     Duration `yaml:"write"`
 	Bandwidth Size     `yaml:"bandwidth"` // of a channel, bytes a second
-	// Interleave puts each stripe of so many bytes on a channel by its address, as flash does: an I/O waits for
-	// that channel, though others be free. 0 gives an I/O the first that is free.
+	// Interleave puts each stripe of this many bytes on a channel by its address, as flash does: an I/O
+	// waits for that channel, even if others are free. With 0, an I/O gets the first free channel.
 	Interleave Size `yaml:"interleave"`
 }
 

@@ -17,8 +17,8 @@ import (
 // the caches; the machine runs meanwhile, and changes hosts at the end.
 type Move struct {
 	Memory Size `yaml:"memory"`
-	// Caches says what becomes of the caches: file moves the whole cache file, its unused part too, as vFRC
-	// does; blocks moves what is in it; drop leaves them behind.
+	// Caches says what happens to the caches: file moves the whole cache file, including its unused part,
+	// as vFRC does; blocks moves its contents; drop leaves them behind.
 	Caches string `yaml:"caches" jsonschema:"enum=file,enum=blocks,enum=drop"`
 }
 

@@ -18,8 +18,8 @@ type Source interface {
 
 // TraceSpec says how a job of kind trace replays the scenario's source.
 type TraceSpec struct {
-	// Speed is 1 for the trace's own timing, 2 for twice as fast; 0 is as fast as possible,
-	// with Depth requests under way. By its own timing, Depth bounds them too, if it is given.
+	// Speed is 1 for the trace's own timing, 2 for twice as fast; 0 is as fast as possible, with Depth
+	// requests in flight. With the trace's timing, Depth limits them too, if it is given.
 	Speed    float64 `yaml:"speed"`
 	Depth    int     `yaml:"depth"`
 	ReadOnly bool    `yaml:"read_only"`
@@ -77,7 +77,7 @@ func (j *job) makeReplay(d *device) error {
 	s := j.spec.Trace
 	switch {
 	case j.r.s.Replay == nil:
-		return errors.New("a job of kind trace needs a trace; run the scenario by arraysim replay TRACE --virtual")
+		return errors.New("a job of kind trace needs a trace; run the scenario with arraysim replay TRACE --virtual")
 	case s.Speed < 0 || s.Depth < 0:
 		return errors.New("speed and depth are not negative")
 	}

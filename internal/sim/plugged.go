@@ -66,7 +66,7 @@ func (p PolicyRef) Any() bool { return p != PolicyRef{} }
 func checkNames(p *plug.Policies) error {
 	for _, name := range sortedKeys(p.Eviction) {
 		if hostcache.UnknownPolicy(name) == nil {
-			return fmt.Errorf("eviction policy %s: arraysim has one of that name; choose another name", name)
+			return fmt.Errorf("eviction policy %s: arraysim has a built-in one of that name; choose another name", name)
 		}
 	}
 	for _, k := range []struct {
@@ -282,7 +282,7 @@ func (t *checkedThrottle) Delay(a plug.Area) int64 {
 	}
 	d := t.Throttle.Delay(a)
 	if d < 0 {
-		t.r.fail(fmt.Errorf("throttle policy %s held a write back for %d ns; a delay is not negative", t.name, d))
+		t.r.fail(fmt.Errorf("throttle policy %s delayed a write for %d ns; a delay cannot be negative", t.name, d))
 		return 0
 	}
 	return d

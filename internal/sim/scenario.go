@@ -25,7 +25,7 @@ type Scenario struct {
 	// Series that of the time series.
 	Sample Duration `yaml:"sample"`
 	Series Duration `yaml:"series"`
-	// Profile and Store are those of arrays that do not say. A store is none or memory.
+	// Profile and Store are the defaults of all arrays. A store is none or memory.
 	Profile string      `yaml:"profile"`
 	Store   string      `yaml:"store" jsonschema:"enum=none,enum=memory"`
 	Arrays  []ArraySpec `yaml:"arrays"`
@@ -68,10 +68,10 @@ type ArraySpec struct {
 	Profile string          `yaml:"profile"`
 	Store   string          `yaml:"store" jsonschema:"enum=none,enum=memory"`
 	Cache   Size            `yaml:"cache"`
-	Copy    string          `yaml:"copy" jsonschema:"enum=reference,enum=data"` // reference or data, in place of the profile's
-	Policy  *profile.Policy `yaml:"policy"`                                     // in place of the profile's
+	Copy    string          `yaml:"copy" jsonschema:"enum=reference,enum=data"` // reference or data, instead of the profile's
+	Policy  *profile.Policy `yaml:"policy"`                                     // instead of the profile's
 	Adjust  map[string]any  `yaml:"adjust"`                                     // single settings of the profile, such as policy.admission: fair
-	// Destage and Placement are plugged policies in place of the profile's.
+	// Destage and Placement are plugged policies instead of the profile's.
 	Destage   PolicyRef    `yaml:"destage"`
 	Placement PolicyRef    `yaml:"placement"`
 	Pools     []PoolSpec   `yaml:"pools"`
@@ -83,8 +83,8 @@ type PoolSpec struct {
 	Name  string `yaml:"name"`
 	Count int    `yaml:"count"`
 	Copy  string `yaml:"copy" jsonschema:"enum=reference,enum=data"`
-	// DisksOf says that its mdisks lie on the drives of another pool, ARRAY/POOL of an array before
-	// this one: mdisk by mdisk they share servers and queue, and nothing else. So two I/O groups share disks.
+	// DisksOf puts its mdisks on the drives of another pool, ARRAY/POOL of an array before this one: mdisk
+	// by mdisk they share servers and queue, and nothing else. So two I/O groups can share disks.
 	DisksOf string      `yaml:"disks_of"`
 	Mdisks  []MdiskSpec `yaml:"mdisks"`
 }
@@ -113,26 +113,25 @@ type VolumeSpec struct {
 type HostSpec struct {
 	Name string `yaml:"name"`
 	VAAI VAAI   `yaml:"vaai"`
-	// HostCopy is how the host copies and zeroes by itself.
+	// HostCopy is how the host itself copies and zeroes.
 	Mover Mover `yaml:"mover"`
 	// Cache is the host's caching layer: disks, the flash that they share, peers, and
-	// destages under way at one time, of all disks.
+	// the number of concurrent destages of all disks.
 	Cache        []CacheSpec `yaml:"cache"`
 	Flash        FlashSpec   `yaml:"flash"`
 	Peers        []PeerSpec  `yaml:"peers"`
 	DestageSlots int         `yaml:"destage_slots"`
 }
 
-// VAAI is the offload settings of an ESXi host, by the names they have there.
+// VAAI is the offload settings of an ESXi host, by their names there.
 type VAAI struct {
 	Move    *bool `yaml:"HardwareAcceleratedMove"`
 	Init    *bool `yaml:"HardwareAcceleratedInit"`
 	Locking *bool `yaml:"HardwareAcceleratedLocking"`
 	// MaxTransfer is MaxHWTransferSize: 4 MiB, in one segment.
 	MaxTransfer Size `yaml:"MaxHWTransferSize"`
-	// Reported uses what the array reports in the place of MaxTransfer, up to
-	// Largest in several segments (the claim rule options XCOPY use array values,
-	// use multiple segments, max transfer size).
+	// Reported uses what the array reports instead of MaxTransfer, up to Largest in several
+	// segments (the claim rule options XCOPY use array values, use multiple segments, max transfer size).
 	Reported bool `yaml:"array_reported"`
 	Largest  Size `yaml:"max_transfer_size"`
 }
@@ -166,7 +165,7 @@ type JobSpec struct {
 	// A clone, and a vmotion, whose to is a host.
 	To      string `yaml:"to"`
 	Offload *bool  `yaml:"offload"` // false: the host copies whatever its settings
-	Skew    Size   `yaml:"skew"`    // the destination begins so many bytes into the LUN
+	Skew    Size   `yaml:"skew"`    // the destination begins this many bytes into the LUN
 	// Ranges is the number of ranges of an UNMAP.
 	Ranges int `yaml:"ranges"`
 
@@ -177,8 +176,8 @@ type JobSpec struct {
 
 // Load is a workload: of one volume, or of each of a group.
 type Load struct {
-	// Outstanding makes a closed loop, where no rate is given; with a rate it bounds
-	// the commands under way, and what arrives beyond is not issued.
+	// Outstanding makes a closed loop if no rate is given; with a rate it limits the commands in progress,
+	// and further arrivals are not issued.
 	Outstanding int      `yaml:"outstanding"`
 	Think       Duration `yaml:"think"`
 	// Rate is I/Os a second, Bandwidth bytes a second: an open loop. RateMax spreads
@@ -186,8 +185,8 @@ type Load struct {
 	Rate      float64 `yaml:"rate"`
 	RateMax   float64 `yaml:"rate_max"`
 	Bandwidth Size    `yaml:"bandwidth"`
-	// Total says that rate and bandwidth are of the whole group, shared out by
-	// log-normal weights of this deviation.
+	// Total says that rate and bandwidth are of the whole group, divided by log-normal weights of this
+	// deviation.
 	Total     bool    `yaml:"total"`
 	LogNormal float64 `yaml:"lognormal"`
 	Arrival   string  `yaml:"arrival" jsonschema:"enum=poisson,enum=constant"` // poisson or constant
@@ -202,8 +201,8 @@ type Load struct {
 	Span    Size     `yaml:"span"`                                             // of the disk; 0 is all
 	Align   Size     `yaml:"align"`
 	Hot     *HotSpec `yaml:"hot"`
-	Laps    int      `yaml:"laps"`  // a sequential load ends after so many rounds
-	Bytes   Size     `yaml:"bytes"` // it ends after so many bytes
+	Laps    int      `yaml:"laps"`  // a sequential load ends after this many rounds
+	Bytes   Size     `yaml:"bytes"` // it ends after this many bytes
 	Verify  bool     `yaml:"verify"`
 	Timeout Duration `yaml:"timeout"` // the host aborts a command after this time and sends it again
 }
@@ -214,13 +213,13 @@ type IOSize struct {
 	Weight int  `yaml:"weight"`
 }
 
-// Burst turns a load on for For, at intervals of Every in the mean.
+// Burst turns a load on for For, at intervals whose mean is Every.
 type Burst struct {
 	For   Duration `yaml:"for"`
 	Every Duration `yaml:"every"`
 }
 
-// Change is another rate from a time on.
+// Change is a new rate from a given time on.
 type Change struct {
 	At        Duration `yaml:"at"`
 	Rate      float64  `yaml:"rate"`
@@ -233,7 +232,7 @@ type HotSpec struct {
 	Span  Size    `yaml:"span"`
 }
 
-// FaultSpec is something that goes wrong or is changed at a time.
+// FaultSpec is a fault or a change at a given time.
 type FaultSpec struct {
 	At     Duration        `yaml:"at"`
 	Kind   string          `yaml:"kind" jsonschema:"enum=mdisk-slow,enum=mdisk-offline,enum=mdisk-online,enum=node-loss,enum=node-return,enum=pool-add,enum=pool-remove,enum=write-mode,enum=policy,enum=lun-reset,enum=cold-restart,enum=suspend,enum=snapshot-revert,enum=snapshot-consolidate"`
@@ -245,8 +244,8 @@ type FaultSpec struct {
 	Volume string          `yaml:"volume"`
 	Mode   string          `yaml:"mode" jsonschema:"enum=fast,enum=flush-through,enum=write-through"`
 	Policy *profile.Policy `yaml:"policy"`
-	// Cache is what cold-restart, suspend, snapshot-revert and snapshot-consolidate destroy the contents of;
-	// For is how long the guest of the first two stands still.
+	// Cache is the cache whose contents cold-restart, suspend, snapshot-revert and snapshot-consolidate
+	// destroy; For is how long the guest stands still in the first two.
 	Cache string   `yaml:"cache"`
 	For   Duration `yaml:"for"`
 }
@@ -343,7 +342,7 @@ func (s *Scenario) fill() error {
 		set(&j.Disk, "raw")
 		set(&j.Name, fmt.Sprintf("job%d", i+1))
 		if names[j.Name] {
-			return fmt.Errorf("there are two jobs %q; give one another name", j.Name)
+			return fmt.Errorf("there are two jobs %q; rename one", j.Name)
 		}
 		names[j.Name] = true
 		if err := j.check(); err != nil {

@@ -11,26 +11,26 @@ import (
 // behind the other, the disks, or the processors, as the workload has it.
 type Transactions struct {
 	Users int `yaml:"users"`
-	// CPUs are the guest's processors, which users queue for; 0: computing does not queue.
+	// CPUs is the number of the guest's processors, for which users queue; 0: computing does not queue.
 	CPUs  int      `yaml:"cpus"`
 	Steps []TxStep `yaml:"steps"`
-	// Types are kinds of transactions that are counted apart: each user picks one after the other at random.
+	// Types are kinds of transactions that are counted separately: each user picks one after the other at random.
 	Types []TxType `yaml:"types"`
 }
 
-// TxStep is a part of a transaction: so many I/Os, each of which computing follows, or computing alone.
+// TxStep is a part of a transaction: this many I/Os, each followed by computing, or only computing.
 type TxStep struct {
 	IOs         int     `yaml:"ios"`
 	Write       float64 `yaml:"write"` // fraction of the I/Os
 	IO          Size    `yaml:"io"`
-	Outstanding int     `yaml:"outstanding"` // at one time; 0 is 1
+	Outstanding int     `yaml:"outstanding"` // at a time; 0 is 1
 	// Compute is processor time, half to one and a half of it.
 	Compute Duration `yaml:"compute"`
-	// Pattern of the addresses, within the first Span bytes behind From:
+	// Pattern of the addresses, within the first Span bytes after From:
 	//
 	//	random      uniform; a share Hot.Reads goes to the first Hot.Span bytes
-	//	loop        all blocks in an order that is not that of the addresses, again and again
-	//	sequential  one behind the other, again and again
+	//	loop        all blocks in an order that is not that of the addresses, repeatedly
+	//	sequential  one after the other, repeatedly
 	//	update      the blocks that the transaction read last
 	//	sparse      as random, but what is hot has holes, see Sparse
 	Pattern string   `yaml:"pattern" jsonschema:"enum=random,enum=loop,enum=sequential,enum=update,enum=sparse"`

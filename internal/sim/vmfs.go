@@ -61,7 +61,7 @@ func newDisk(d *device, kind string, bytes uint64) (*disk, error) {
 		bytes = size
 	}
 	if bytes > size || kind != diskRaw && bytes%blockBytes != 0 {
-		return nil, fmt.Errorf("a disk of %d bytes on volume %s of %d; disks are whole MiB and fit", bytes, d.v.name, size)
+		return nil, fmt.Errorf("a disk of %d bytes on volume %s of %d; disks must be whole MiB and fit", bytes, d.v.name, size)
 	}
 	k := &disk{d: d, kind: kind, bytes: bytes, full: -1}
 	if kind == diskLazy || kind == diskThin {

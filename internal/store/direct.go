@@ -49,7 +49,7 @@ func own(fd int) (locked bool, err error) {
 		case err != unix.EWOULDBLOCK: // a file system without locks, or one that has none now
 			return false, nil
 		case time.Since(begin) > ownTime:
-			return false, errors.New("its file is locked: writes of an earlier process have not ended, or another program has it; look at the disk, or end that program")
+			return false, errors.New("its file is locked: writes of an earlier process have not ended, or another program has it; check the disk, or end that program")
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (m *fileMedium) openBypass() error {
 	case err != nil:
 		return fmt.Errorf("its file cannot be opened to be written past the page cache: %w", err)
 	case f == nil:
-		m.s.notice("mdisk %s is written through the page cache: its file system or disk does not write single sectors past it", m.name)
+		m.s.notice("mdisk %s is written through the page cache: its file system or disk cannot write single sectors past it", m.name)
 		return nil
 	}
 	m.past.file, m.past.fd = f, f.(descriptor).Descriptor()

@@ -126,7 +126,7 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 	if opt.Later == nil && !opt.NoRing && !s.instant {
 		if s.ring, err = openRing(s, ringPlaces, ringAnswers); err != nil {
 			if s.ring = nil; opt.NeedRing { // else goroutines do as well
-				return nil, errors.Join(fmt.Errorf("the kernel gives no io_uring: %w; write aio: auto or aio: threads", err), lock.Close())
+				return nil, errors.Join(fmt.Errorf("the kernel offers no io_uring: %w; write aio: auto or aio: threads", err), lock.Close())
 			}
 		}
 	}
@@ -277,23 +277,23 @@ func (s *Files) Region(name string, l block.RegionLayout) (block.Region, bool, e
 func (s *Files) findRegion(link string, size int) (path string, fresh bool, err error) {
 	path, err = s.fs.Resolve(link)
 	if err != nil {
-		return "", false, fmt.Errorf("the write cache file cannot be looked for: %w", err)
+		return "", false, fmt.Errorf("the write cache file cannot be found: %w", err)
 	}
 	info, err := s.fs.Stat(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", false, fmt.Errorf("the write cache file cannot be looked at: %w", err)
+		return "", false, fmt.Errorf("the write cache file cannot be examined: %w", err)
 	}
 	fresh = err != nil || info.Size() == 0
 	switch {
 	case err == nil && !info.Mode().IsRegular():
 		return "", false, fmt.Errorf("the write cache %s is not a file; remove it, or link it to a file", path)
 	case !fresh && info.Size() != int64(size):
-		return "", false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; set cache size back to what it was", path, info.Size(), size, block.ErrSize)
+		return "", false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; restore the former cache size", path, info.Size(), size, block.ErrSize)
 	}
 	if err := errors.Join(s.removeOld(path+newSuffix), s.removeOld(link+newSuffix)); fresh && err != nil {
 		return "", false, err
 	} else if err != nil {
-		s.notice("what is left of a write cache that was being made takes room, and cannot be removed: %v", err)
+		s.notice("the remains of an unfinished write cache take room, and cannot be removed: %v", err)
 	}
 	// Who gave it its name may have died before that was durable; the data folder was synced.
 	if dir := filepath.Dir(path); !fresh && dir != filepath.Dir(link) {

@@ -34,7 +34,7 @@ func (s *Files) FindMedium(name string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("mdisk %s is missing: there is no file %s; mount the disk where it is, or restore it and %s from a copy", name, path, filepath.Base(s.sumPath(name)))
 	case err != nil:
-		return fmt.Errorf("mdisk %s cannot be looked for: %w", name, err)
+		return fmt.Errorf("mdisk %s cannot be found: %w", name, err)
 	case info.Size() == 0:
 		return fmt.Errorf("mdisk %s is missing: its file %s is empty; mount the disk where it is, or restore it and %s from a copy", name, path, filepath.Base(s.sumPath(name)))
 	}
@@ -60,7 +60,7 @@ func (s *Files) Vacant(name string, done func(error)) {
 // MakeMedium makes the files of an mdisk in a line of their own: its syncs wait for the disk.
 func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
 	if n := openLimit() / uint64(max(s.opt.Stores, 1)); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {
-		done(fmt.Errorf("mdisk %s: an mdisk takes %d open files, and all mdisks may have half of the %d that this store may have; "+
+		done(fmt.Errorf("mdisk %s: an mdisk needs %d open files, and all mdisks may use half of the %d that this store may open; "+
 			"use fewer and larger ones, or start the daemon with a higher limit (ulimit -n, LimitNOFILE)", name, mdiskFiles+1, n))
 		return
 	}

@@ -141,12 +141,12 @@ func (m *fileMedium) open() error {
 	_, err = m.s.fs.Stat(m.s.sumPath(m.name))
 	if errors.Is(err, os.ErrNotExist) {
 		if have != 0 {
-			m.s.notice("mdisk %s has no checksums, as older versions made it: they are computed from its data now", m.name)
+			m.s.notice("mdisk %s has no checksums, because an older version created it: they are computed from its data now", m.name)
 		}
 		return m.makeSums()
 	}
 	if err != nil {
-		return fmt.Errorf("its checksums cannot be looked at: %w", err)
+		return fmt.Errorf("its checksums cannot be examined: %w", err)
 	}
 	return m.openSums()
 }
@@ -166,9 +166,9 @@ func (m *fileMedium) openSums() error {
 	}
 	switch want := int64(sumHeader + m.size/block.SectorSize*sumBytes); {
 	case have != want:
-		return fmt.Errorf("the file of its checksums has %d bytes, it should have %d; restore it from a copy, or remove it to have it rebuilt from the data as it is", have, want)
+		return fmt.Errorf("the file of its checksums has %d bytes, it should have %d; restore it from a copy, or remove it to have it rebuilt from the current data", have, want)
 	case le.Uint32(h[12:]) != crc32.Checksum(h[:12], castagnoli) && !mendBit(h):
-		return fmt.Errorf("the file of its checksums is damaged at its head; restore it from a copy, or remove it to have it rebuilt from the data as it is")
+		return fmt.Errorf("the file of its checksums has a damaged header; restore it from a copy, or remove it to have it rebuilt from the current data")
 	case string(h[:8]) != sumMagic:
 		return fmt.Errorf("the file of its checksums is not one of arraysim's")
 	case le.Uint32(h[8:]) != sumVersion:

@@ -184,7 +184,7 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 func (m *metaCopies) leave(i int, err error) {
 	if m.errs[i] == nil {
 		m.errs[i] = err
-		m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and rebuilds this one at its next start", metaNames[i], err)
+		m.s.notice("the checkpoints in %s cannot be written: %v; the array continues with the other copy, and rebuilds this one at its next start", metaNames[i], err)
 	}
 }
 
@@ -228,7 +228,7 @@ func (m *metaCopies) Renew(i int, why error) {
 		c.close() // what there is of it lacks its last key
 	}
 	m.copies[i], m.errs[i] = nil, err
-	m.s.notice("%v; the array goes on with the other copy, and tries again at its next start", err)
+	m.s.notice("%v; the array continues with the other copy, and retries at its next start", err)
 }
 
 // renew makes copy i anew from the chosen one. The key that makes a copy whole comes last: it is the last batch's.

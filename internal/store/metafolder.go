@@ -35,7 +35,7 @@ func (s *Files) checkMeta(path string) error {
 		}
 	}
 	if rest != "" {
-		return fmt.Errorf("there is %s, and no file %s", rest, metaHead)
+		return fmt.Errorf("there is %s, but no file %s", rest, metaHead)
 	}
 	return nil
 }

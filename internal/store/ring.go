@@ -287,7 +287,7 @@ func (r *ring) giveUp(err error) {
 		x.toPool()
 	}
 	r.s.exec.Post(func() {
-		r.s.notice("io_uring has failed %d times in a row, and is not used any more until the next start: %v; goroutines take its place", ringTries, err)
+		r.s.notice("io_uring has failed %d times in a row, and is not used until the next start: %v; goroutines replace it", ringTries, err)
 	})
 	r.drain(writes)
 }

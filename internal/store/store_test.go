@@ -93,7 +93,7 @@ var engines = map[string]FilesOptions{"ring": {}, "goroutines": {NoRing: true}, 
 // needRing skips what needs a ring where the kernel gives none.
 func needRing(t testing.TB, s *Files) {
 	if s.ring == nil && !s.opt.NoRing && !s.instant {
-		t.Skip("the kernel gives no io_uring")
+		t.Skip("the kernel offers no io_uring")
 	}
 }
 

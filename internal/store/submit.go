@@ -133,7 +133,7 @@ func (s *Files) start(list []*xfer) {
 	}
 }
 
-var errAbandoned = errors.New("nobody is waiting for it any more")
+var errAbandoned = errors.New("nobody is waiting for it any longer")
 
 // refused says why a transfer does not begin: while it was held its files may have been closed.
 func (x *xfer) refused() error {

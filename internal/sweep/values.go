@@ -157,7 +157,7 @@ func (x *Range) check() error {
 	case x.Scale == "log" && x.from <= 0:
 		return fmt.Errorf("from %v: a logarithmic scale begins above 0", x.From)
 	case x.unit == octets && math.Ceil(x.from/sector) > math.Floor(x.to/sector):
-		return fmt.Errorf("from %v to %v: there is no multiple of %d bytes between them; give one by choose", x.From, x.To, sector)
+		return fmt.Errorf("from %v to %v: there is no multiple of %d bytes between them; give one with choose", x.From, x.To, sector)
 	}
 	return nil
 }

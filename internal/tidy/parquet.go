@@ -106,7 +106,7 @@ func ScanParquet(r io.ReaderAt, size int64, choose func([]Column) ([]int, error)
 		}
 		kind, ok := kindOf(field.Type())
 		if !ok {
-			return fmt.Errorf("column %q has a type that is not read: %s", field.Name(), field.Type())
+			return fmt.Errorf("column %q has an unsupported type: %s", field.Name(), field.Type())
 		}
 		columns = append(columns, Column{field.Name(), kind})
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // errNoParquet is what a program answers that was built without Parquet, to compile sooner.
-var errNoParquet = errors.New("this arraysim was built without Parquet, to serve soon: run `make build`, or choose CSV")
+var errNoParquet = errors.New("this arraysim was built without Parquet, to be ready sooner: run `make build`, or choose CSV")
 
 // WriteParquet says that this program has no Parquet.
 func WriteParquet(io.Writer, *Table) error { return errNoParquet }

@@ -36,7 +36,7 @@ func blkOrder(b []byte) binary.ByteOrder {
 
 // blktrace is a binary trace of blktrace: of one processor, or of all if blkparse -d has put them together.
 var blktrace = &format{
-	name: "blktrace", about: "blktrace (binary; several processors put together by blkparse -d)", size: blkRecord, times: true,
+	name: "blktrace", about: "blktrace (binary; several processors combined by blkparse -d)", size: blkRecord, times: true,
 	detect: func(head []byte, _ bool) bool { return len(head) >= blkRecord && blkOrder(head) != nil },
 	tail: func(b []byte) int {
 		if o := blkOrder(b); o != nil {

@@ -19,7 +19,7 @@ var spc = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) < 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		if last := f[4]; bytes.IndexByte(last, ',') >= 0 {
 			f[4] = last[:bytes.IndexByte(last, ',')]
@@ -47,7 +47,7 @@ var alibaba = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) != 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		offset, ok1 := number(f[2])
 		size, ok2 := number(f[3])
@@ -72,7 +72,7 @@ var tencent = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) != 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		t, ok1 := number(f[0])
 		sector, ok2 := number(f[1])

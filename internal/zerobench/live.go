@@ -104,7 +104,7 @@ func (b *Live) readCapacity() (uint64, error) {
 		return 0, fmt.Errorf("READ CAPACITY(16): the LUN has blocks of %d bytes; a power of two from 512 to %d is needed", b.blockSize, moverIO)
 	}
 	if b.cfg.Disk != "eager" && b.blockSize > guestIO {
-		return 0, fmt.Errorf("READ CAPACITY(16): the LUN has blocks of %d bytes, and the guest of a %s disk writes %d; measure an eager one", b.blockSize, b.cfg.Disk, guestIO)
+		return 0, fmt.Errorf("READ CAPACITY(16): the LUN has blocks of %d bytes, but the guest of a %s disk writes %d; measure an eager one", b.blockSize, b.cfg.Disk, guestIO)
 	}
 	return (binary.BigEndian.Uint64(data) + 1) * b.blockSize, nil
 }

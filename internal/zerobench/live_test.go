@@ -162,7 +162,7 @@ func TestLargeBlocks(t *testing.T) {
 		if err == nil {
 			_, err = b.Run(t.Context(), nil)
 		}
-		if (err == nil) != row.ok || err != nil && !strings.Contains(err.Error(), "blocks of 65536 bytes, and the guest") {
+		if (err == nil) != row.ok || err != nil && !strings.Contains(err.Error(), "blocks of 65536 bytes, but the guest") {
 			t.Errorf("%s, blocks of %d: %v", row.disk, row.block, err)
 		}
 	}

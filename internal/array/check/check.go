@@ -134,7 +134,7 @@ func (c *Checker) nameBad(r *Report) {
 					break
 				}
 			}
-			r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
+			r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reads of it are medium errors until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
 		}
 		r.BadSectors += len(list)
 	}

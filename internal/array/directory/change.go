@@ -108,7 +108,7 @@ func Doubtful(err, again error) error {
 	if again == nil {
 		return err
 	}
-	return fmt.Errorf("%w; nor could it be taken back, so the next start may find it done or not: %w", err, again)
+	return fmt.Errorf("%w; it could not be undone either, so the next start may find it done or not: %w", err, again)
 }
 
 // SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the

@@ -27,7 +27,7 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 		}
 	}
 	if n += made.Disks(); n > MaxMdisks {
-		return fmt.Errorf("pool %q: with its %d mdisks the array would have %d, and it can have %d; make fewer and larger ones", spec.Name, len(spec.Mdisks), n, MaxMdisks)
+		return fmt.Errorf("pool %q: with its %d mdisks the array would have %d, and it can have %d; give it fewer and larger ones", spec.Name, len(spec.Mdisks), n, MaxMdisks)
 	}
 	for _, m := range spec.Mdisks {
 		if err := CheckName("mdisk", m.Name); err != nil {
@@ -36,9 +36,9 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 		name := media.Name(spec.Name, m.Name)
 		switch other, dup := taken[name]; {
 		case dup && other == spec.Name, m.Size < layout.ExtentBytes, m.Size > maxMdiskBytes:
-			return fmt.Errorf("mdisk %q: its size has to be from 4 MiB to 4 TiB, and its name unique in the pool", m.Name)
+			return fmt.Errorf("mdisk %q: its size must be from 4 MiB to 4 TiB, and its name unique in the pool", m.Name)
 		case dup, made.Has(name):
-			return fmt.Errorf("mdisk %q of pool %q: the files of %s are those of another pool; choose another name", m.Name, spec.Name, name)
+			return fmt.Errorf("mdisk %q of pool %q: the files of %s belong to another pool; choose another name", m.Name, spec.Name, name)
 		}
 		taken[name] = spec.Name
 	}

@@ -171,7 +171,7 @@ func (m *Maker) note(name string, err error) {
 // Leftovers tells of the mdisks that could not be removed, a line each.
 func (m *Maker) Leftovers() (lines []string) {
 	for _, l := range m.left {
-		lines = append(lines, fmt.Sprintf("mdisk %s is no pool's any more, and its files could not be removed: %v; remove them", l.name, l.err))
+		lines = append(lines, fmt.Sprintf("mdisk %s no longer belongs to a pool, and its files could not be removed: %v; remove them", l.name, l.err))
 	}
 	return lines
 }

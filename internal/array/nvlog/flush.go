@@ -120,7 +120,7 @@ func (f *Flusher) After(fn func(error)) {
 	}
 }
 
-var errLast = errors.New("NVRAM is not flushed any more: the array has stopped")
+var errLast = errors.New("NVRAM is no longer flushed: the array has stopped")
 
 // Want notes that somebody cannot go on without a flush. Poll starts it.
 func (f *Flusher) Want() { f.wanted = true }

@@ -34,7 +34,7 @@ type Pool struct {
 	wait         [block.NumOrigins]metrics.Histogram
 	waitingBytes [block.NumOrigins]int64
 	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
-	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
+	copying      [len(primNames)]int64 // bytes of pieces of data copies in progress
 	members      []*Volume             // all that the set has of it, by number
 	volumes      int                   // of these, those that keep it from being deleted
 	Ending       bool                  // it is being deleted, and that is not durable yet

@@ -57,7 +57,7 @@ func (m *Manager) announce(spec directory.PoolSpec, done func(*pool.Pool, error)
 	m.Objects.Announce(spec, func(err error) {
 		m.Media.Release(spec.Name, disks)
 		if err != nil { // whatever a start finds of that, it finds no files
-			m.Objects.TakeBack(func(error) { fail(fmt.Errorf("pool %q could not be made: %w", spec.Name, err)) })
+			m.Objects.TakeBack(func(error) { fail(fmt.Errorf("pool %q could not be created: %w", spec.Name, err)) })
 			return
 		}
 		m.Media.Make(spec.Name, disks, func(err error) {
@@ -85,7 +85,7 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 	disks := spec.Disks()
 	fail := func(err error) { m.unmake(spec, done, err) }
 	if int(m.Objects.NextPool) >= directory.MaxPools { // others were opened while the mdisks were made
-		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, directory.MaxPools))
+		fail(fmt.Errorf("pool %q: an array can create no more than %d pools in its lifetime", spec.Name, directory.MaxPools))
 		return
 	}
 	if err := m.refused(); err != nil { // since the mdisks were begun

@@ -156,7 +156,7 @@ func (m *Manager) DeleteVolume(v *request.Volume, done func(error)) {
 		fail(fmt.Errorf("%w: it is being deleted or resized", directory.ErrInUse))
 		return
 	case v.Busy():
-		fail(fmt.Errorf("%w: it has commands under way", directory.ErrInUse))
+		fail(fmt.Errorf("%w: it has commands in progress", directory.ErrInUse))
 		return
 	}
 	v.Ending = true

@@ -74,7 +74,7 @@ func (e *Engine) Leftover() string {
 		}
 	}
 	if c := &e.copies; c.Out != 0 || c.Reading != 0 {
-		return fmt.Sprintf("%d bytes of pieces and %d reads are under way", c.Out, c.Reading)
+		return fmt.Sprintf("%d bytes of pieces and %d reads are in progress", c.Out, c.Reading)
 	}
 	if n := len(e.settling.pages); n != 0 || e.Settling() {
 		return fmt.Sprintf("%d pages are waited for", n)

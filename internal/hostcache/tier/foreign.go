@@ -6,7 +6,7 @@ import "fmt"
 
 // whose says what a flash is by its label.
 func (l *label) whose() string {
-	what, has := "the own flash", "perhaps with dirty data"
+	what, has := "the flash", "perhaps with dirty data"
 	switch {
 	case l.role == roleCopy:
 		what = "a peer's copy"
@@ -24,7 +24,7 @@ func (m *member) had() string {
 	case m.found == labelOld:
 		return "a cache of a newer or older format"
 	case m.found == labelDamaged:
-		return "a cache, of whose label both copies are damaged"
+		return "a cache with both copies of its label damaged"
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ func TestPeerWithAnotherCacheIsLeftAlone(t *testing.T) {
 		copied, stopped, lun bool   // a peer's copy; in good order; of another LUN
 		why, format          string // why it is left alone; why a format is refused, "" if it is not
 	}{
-		{"killed", false, false, false, "own flash of cache 4d of LUN 6000", "perhaps with dirty data"},
+		{"killed", false, false, false, "the flash of cache 4d of LUN 6000", "perhaps with dirty data"},
 		{"killed, of another LUN", false, false, true, "of LUN 6001", "start that cache and stop it"},
 		{"stopped", false, true, false, "nothing dirty; give another one, or start with --format", ""},
 		{"stopped, of another LUN", false, true, true, "nothing dirty", ""},
@@ -82,7 +82,7 @@ func TestPeerWithAnotherCacheIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			given := strings.Join(l.d.Recovery().GivenUp, "\n")
-			if !strings.Contains(given, "the flash device had the own flash of cache ") || !strings.Contains(given, "peer p1 had the own flash of cache 4d") {
+			if !strings.Contains(given, "the flash device had the flash of cache ") || !strings.Contains(given, "peer p1 had the flash of cache 4d") {
 				t.Errorf("given up is %q", given)
 			}
 			l.wait(func() bool { return l.d.State().Why == "" })

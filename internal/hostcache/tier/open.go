@@ -84,7 +84,7 @@ func (d *Disk) openVolatile(done func(error)) {
 	m := d.local()
 	m.readLabel(func() {
 		if m.found != labelNone {
-			end(fmt.Errorf("the flash device has a journal, and a volatile cache would write over it; %s", giveUp))
+			end(fmt.Errorf("the flash device has a journal, which a volatile cache would overwrite; %s", giveUp))
 			return
 		}
 		end(nil)
@@ -162,7 +162,7 @@ func (d *Disk) readLabels(done func(Mark, error)) {
 		}
 		d.opt.Witness.Load(func(m Mark, err error) {
 			if err != nil {
-				err = fmt.Errorf("it cannot be asked which flash is the newest: %w", err)
+				err = fmt.Errorf("it cannot be determined which flash is the newest: %w", err)
 			}
 			if m.NAA != d.info.NAA {
 				m = Mark{}

@@ -182,7 +182,7 @@ func newDisk(opt Options) (*Disk, error) {
 	}
 	if !o.Volatile && d.info.NAA == [16]byte{} {
 		return nil, fmt.Errorf("hostcache: %s has no unique designator on VPD page 83h (NAA, EUI-64, UUID, SCSI name or T10 vendor ID), "+
-			"so a flash device of it could be taken for another LUN's; have the array give it one", d.info.Name)
+			"so its flash device could be mistaken for another LUN's; have the array give it one", d.info.Name)
 	}
 	if err := d.layOut(); err != nil {
 		return nil, err

@@ -153,7 +153,7 @@ func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
 		return fmt.Errorf("unit %s is removed", u.info.Name)
 	}
 	if v := t.maps.Set(initiator, lun, u); v != nil {
-		return fmt.Errorf("LUN %d is taken by %s", lun, v.info.Name)
+		return fmt.Errorf("LUN %d is already %s", lun, v.info.Name)
 	}
 	t.remap()
 	return nil

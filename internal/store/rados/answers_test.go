@@ -181,7 +181,7 @@ func TestUnansweredBesideOthers(t *testing.T) {
 	})
 	v.RunUntil(v.Now() + 80e9)
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"a change of the metadata does not get to its place", "the object " + name + " has not answered for 10 s", "the lease of the array is not renewed"} {
+	for _, want := range []string{"a change of the metadata cannot be written to its place", "the object " + name + " has not answered for 10 s", "the lease of the array is not renewed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("behind 80 s (%v) it said %q, want %q", p.err, text, want)
 		}

@@ -66,9 +66,9 @@ func (s *Store) suits(h *head) error {
 	case h.Log != "" && h.Log != s.opt.Log:
 		return refused("the array has a %s log; write log: %s", h.Log, h.Log)
 	case h.Log == LogLocal && h.Home != s.opt.Home:
-		return refused("the array's log is in the data folder %s, and with it what it has acknowledged; start it there", h.Home)
+		return refused("the array's log, with acknowledged data, is in the data folder %s; start it there", h.Home)
 	case s.opt.ID != "" && h.ID != s.opt.ID:
-		return refused("it is the array %s, and the data folder is that of %s; are pool and namespace right?", h.ID, s.opt.ID)
+		return refused("it is the array %s, but the data folder belongs to %s; are pool and namespace right?", h.ID, s.opt.ID)
 	case h.Log != LogReplicated || s.opt.Region == "":
 		return nil
 	}

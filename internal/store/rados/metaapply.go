@@ -126,7 +126,7 @@ func (m *meta) delayed(k int, err error) {
 		return
 	}
 	if !errors.Is(err, block.ErrFull) && m.s.metaLate.what == "" {
-		m.s.metaLate = trouble{fmt.Sprintf("a change of the metadata does not get to its place: %v", err), m.s.wallTime()}
+		m.s.metaLate = trouble{fmt.Sprintf("a change of the metadata cannot be written to its place: %v", err), m.s.wallTime()}
 		m.s.say("%s; it is tried again", m.s.metaLate.what)
 	}
 	d.failed, d.busy = true, true
@@ -140,7 +140,7 @@ func (m *meta) delayed(k int, err error) {
 func (m *meta) inPlace() {
 	if m.s.metaLate.what != "" && !slices.ContainsFunc(m.shards[:], func(d shard) bool { return d.failed }) {
 		m.s.metaLate = trouble{}
-		m.s.say("the changes of the metadata get to their place again")
+		m.s.say("changes of the metadata can be written to their place again")
 	}
 }
 

@@ -21,7 +21,7 @@ func (s *Store) Meta() (block.MetaStore, error) {
 		return nil, fmt.Errorf("the metadata cannot be opened: %w", err)
 	}
 	if err := s.openReserve(); err != nil {
-		return nil, fmt.Errorf("the room that is kept for metadata cannot be looked at: %w", err)
+		return nil, fmt.Errorf("the room reserved for metadata cannot be examined: %w", err)
 	}
 	m.last, m.applied, m.next = r.Last, r.Applied, r.Last+1
 	if err := m.removeOrphans(r); err != nil {

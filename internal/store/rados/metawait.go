@@ -30,7 +30,7 @@ func (m *meta) room(b *metaBatch) bool {
 	}
 	if !m.crowded && slices.ContainsFunc(m.shards[:], func(d shard) bool { return d.failed }) {
 		m.crowded = true
-		m.s.say("%d MiB of changes of the metadata do not get to their place: further ones wait; see: ceph health detail", held>>20)
+		m.s.say("%d MiB of changes of the metadata cannot be written to their place, and further ones wait; see: ceph health detail", held>>20)
 	}
 	return false
 }

@@ -102,7 +102,7 @@ func (s *Store) openMap(name string, d mdisk) (*objectMap, error) {
 	}
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && len(b) != d.mapBytes():
-		return nil, fmt.Errorf("the object %s is gone, or was cut off: it says which extents mdisk %s has", d.mapObject(), name)
+		return nil, fmt.Errorf("the object %s is missing or truncated: it says which extents mdisk %s has", d.mapObject(), name)
 	case err != nil:
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *Store) openMap(name string, d mdisk) (*objectMap, error) {
 
 // findMap makes the map of an mdisk of an earlier version, by a look at all its objects.
 func (s *Store) findMap(name string, d mdisk) (*objectMap, error) {
-	s.notice("mdisk %s has no object map yet: its %d extents are looked at once", name, d.extents())
+	s.notice("mdisk %s has no object map yet: each of its %d extents is examined", name, d.extents())
 	bits := make([]byte, d.mapBytes())
 	err := s.doAll(int(d.extents()), func(i int) *Op {
 		return &Op{Object: d.object(uint64(i)), Steps: []Step{{Kind: Read, Buf: make([]byte, 1)}}}
@@ -288,7 +288,7 @@ func (s *Store) lateMaps() error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.maps)) {
 		if o := s.maps[id]; o.late != nil {
-			return fmt.Errorf("the object map %s could not be written, and is as the last write has left it: %w", o.mdisk.mapObject(), o.late)
+			return fmt.Errorf("the object map %s could not be written, and remains as the last write left it: %w", o.mdisk.mapObject(), o.late)
 		}
 	}
 	return nil

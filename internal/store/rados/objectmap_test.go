@@ -99,7 +99,7 @@ func TestMissingObject(t *testing.T) {
 		t.Fatal("there is no map: ", err)
 	}
 	s = open(t, c, x, rados.Options{})
-	if _, err := s.Medium("m", 5*extentBytes); err == nil || !strings.Contains(err.Error(), "m0.map is gone") {
+	if _, err := s.Medium("m", 5*extentBytes); err == nil || !strings.Contains(err.Error(), "m0.map is missing") {
 		t.Errorf("without its map: %v", err)
 	}
 }

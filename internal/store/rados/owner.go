@@ -53,7 +53,7 @@ func (s *Store) makeHead() error {
 	if s.opt.ID != "" {
 		err := s.do(&Op{Object: headObject, Steps: []Step{{Kind: Read, Buf: make([]byte, 1)}}})
 		if errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("there is none, and the data folder is that of the array %s; are pool and namespace right?", s.opt.ID)
+			return fmt.Errorf("there is none, but the data folder belongs to the array %s; are pool and namespace right?", s.opt.ID)
 		}
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Store) tryLock() (bool, error) {
 		if wait {
 			s.pause()
 		}
-		return false, wrap("the array's lock cannot be looked at", err)
+		return false, wrap("the array's lock cannot be examined", err)
 	}
 	s.locks++
 	s.cookie = s.opt.Self.cookie(fmt.Sprintf("%s.%d", s.opt.Cookie, s.locks))
@@ -127,10 +127,10 @@ func (s *Store) tryLock() (bool, error) {
 	}
 	list, err := s.lockers()
 	if err != nil || len(list) == 0 { // it was given back meanwhile
-		return false, wrap("the array's lock cannot be looked at", err)
+		return false, wrap("the array's lock cannot be examined", err)
 	}
 	if strings.HasPrefix(list[0].Cookie, s.opt.Cookie+".") { // an earlier try's, whose answer was lost
-		return false, wrap("the array's lock cannot be given back", s.unlock(list[0].Cookie))
+		return false, wrap("the array's lock cannot be released", s.unlock(list[0].Cookie))
 	}
 	why, err := s.gone(list[0])
 	if err != nil || why == "" {
@@ -255,7 +255,7 @@ func (s *Store) Region(name string, l block.RegionLayout) (r block.Region, fresh
 		return nil, false, err
 	}
 	if err := s.noteLog(); err != nil {
-		return nil, false, fmt.Errorf("the kind of log cannot be noted: %w", err)
+		return nil, false, fmt.Errorf("the kind of log cannot be recorded: %w", err)
 	}
 	return r, fresh, nil
 }

@@ -48,7 +48,7 @@ func (h *regionHead) fits(l block.RegionLayout) error {
 	if h.Layout == l {
 		return nil
 	}
-	return refused("the write cache in the pool has %d bytes, the configuration asks for %d: %w; set cache size back to what it was",
+	return refused("the write cache in the pool has %d bytes, the configuration asks for %d: %w; restore the former cache size",
 		h.Layout.Size(), l.Size(), block.ErrSize)
 }
 
@@ -135,7 +135,7 @@ func (s *Store) openRegion(name string, l block.RegionLayout) (block.Region, boo
 		b, err = s.readAll(name, 4096)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("the log cannot be looked at: %w", err)
+		return nil, false, fmt.Errorf("the log cannot be examined: %w", err)
 	}
 	fresh := len(b) == 0
 	var h regionHead

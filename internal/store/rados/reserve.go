@@ -68,7 +68,7 @@ func (s *Store) giveReserve(err error) {
 	if r.giving || !slices.Contains(r.parts, true) {
 		return
 	}
-	s.say("the pool is full: metadata go on in the room that is kept for them")
+	s.say("the pool is full: metadata continues in the room reserved for it")
 	s.removeReserve(nil)
 }
 
@@ -119,7 +119,7 @@ func (s *Store) makeRoom(tries int, err error, again func(useful bool)) (useful 
 	case s.reserveParts() == 0:
 		return false
 	default:
-		s.say("the pool is full: the array's head grows into the room that is kept for metadata")
+		s.say("the pool is full: the array's head grows into the room reserved for metadata")
 		s.removeReserve(func(had bool) {
 			if had || r.given {
 				later()

@@ -55,7 +55,7 @@ func (s *Store) canceled() bool { return s.opt.Cancel != nil && s.opt.Cancel() }
 func (s *Store) hiccup(err error) {
 	s.enter()
 	if s.troubled(err.Error(), s.wallTime()) {
-		s.say("the array cannot be looked at: %v; it is tried again", err)
+		s.say("the array cannot be examined: %v; it is tried again", err)
 	}
 	s.leave()
 	s.tellWaits()

@@ -177,10 +177,10 @@ func TestStandbyLooksFirst(t *testing.T) {
 	larger := layout
 	larger.Log *= 2
 	for want, change := range map[string]func(*rados.Options){
-		"it is the array one":     func(o *rados.Options) { o.ID = "two" },
-		"write log: replicated":   func(o *rados.Options) { o.Log = rados.LogLocal },
-		"set cache size back":     func(o *rados.Options) { o.Region, o.Layout = "nvram", larger },
-		"of an owner that stops?": func(o *rados.Options) { o.Region, o.Layout = "nvram", layout },
+		"it is the array one":           func(o *rados.Options) { o.ID = "two" },
+		"write log: replicated":         func(o *rados.Options) { o.Log = rados.LogLocal },
+		"restore the former cache size": func(o *rados.Options) { o.Region, o.Layout = "nvram", larger },
+		"of an owner that stops?":       func(o *rados.Options) { o.Region, o.Layout = "nvram", layout },
 	} {
 		c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
 		owner := stand(c, v, 1, func(o *rados.Options) { o.NewID = "one" })
@@ -311,7 +311,7 @@ func TestTroubleOfMetadata(t *testing.T) {
 	if v, err := meta.Get([]byte("k")); err != nil || string(v) != "v" || !s.Serving() {
 		t.Errorf("what is committed is %q: %v", v, err)
 	}
-	if o := s.Ownership(); !strings.Contains(o.Trouble, "metadata does not get to its place: injected") || o.Since == 0 {
+	if o := s.Ownership(); !strings.Contains(o.Trouble, "metadata cannot be written to its place: injected") || o.Since == 0 {
 		t.Errorf("it shows %+v", o)
 	}
 	c.Fail = nil

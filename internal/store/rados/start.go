@@ -22,7 +22,7 @@ func (s *Store) acquire() error {
 	s.epoch = epochText(0)
 	s.heed(0)
 	if err := s.makeHead(); err != nil {
-		return wrap("the array in the pool cannot be looked at", err)
+		return wrap("the array in the pool cannot be examined", err)
 	}
 	if err := s.lock(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (s *Store) acquire() error {
 		s.tellWaits()
 	}
 	if err == nil {
-		err = s.patiently("those that were fenced before cannot be kept out", s.keepOut)
+		err = s.patiently("earlier owners that were fenced cannot be kept out", s.keepOut)
 	}
 	if err == nil {
 		err = s.patiently("the array cannot be watched", func() error {
@@ -63,9 +63,9 @@ func (s *Store) giveUp(err error, raised bool) error {
 	}
 	s.leave()
 	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 && s.headers.idle() })
-	err = wrap("the array cannot be taken possession of", err)
+	err = wrap("the array cannot be taken over", err)
 	if failed := s.unlock(s.cookie); failed != nil && !errors.Is(failed, ErrCanceled) && !errors.Is(failed, block.ErrFenced) {
-		err = also(err, wrap("its lock cannot be given back", failed))
+		err = also(err, wrap("its lock cannot be released", failed))
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (s *Store) bound(endings uint64, since int64) {
 			s.bound(endings, since)
 		default:
 			s.abandoned, s.released, stop = true, true, true
-			s.say("the cluster has not answered for %d s: the process ends without it", (now-since)/1e9)
+			s.say("the cluster has not answered for %d s: the process ends anyway", (now-since)/1e9)
 		}
 		s.leave()
 		if stop {
@@ -252,7 +252,7 @@ func (s *Store) tick() {
 	case a.quiet == answerLate:
 		tell = true
 		s.troubled(fmt.Sprintf("%s has not answered for %d s", a.what, a.quiet/1e9), s.wallTime()-a.quiet)
-		s.say("the array is waited for, and %s; see: ceph health detail", s.standby.Trouble)
+		s.say("this process waits for the array, and %s; see: ceph health detail", s.standby.Trouble)
 	}
 	if a.quiet == 0 {
 		a.ceded = false

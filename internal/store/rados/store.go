@@ -364,7 +364,7 @@ func (s *Store) Close() error {
 	fenced := s.lost != nil && !s.interrupted
 	s.mu.Unlock()
 	if !fenced { // where that has no answer, bound ends it
-		err = also(err, wrap("the array's lock cannot be given back", s.cluster.Unlock(headObject, lockName, s.cookie)))
+		err = also(err, wrap("the array's lock cannot be released", s.cluster.Unlock(headObject, lockName, s.cookie)))
 	}
 	s.enter()
 	interrupted, abandoned := s.interrupted, s.abandoned
@@ -373,7 +373,7 @@ func (s *Store) Close() error {
 	failed := s.cluster.Close()
 	switch {
 	case abandoned: // what has no answer is said once
-		err = fmt.Errorf("%w for %d s: what was in progress is left to the next start of the array", ErrUnanswered, s.opt.Patience/1e9)
+		err = fmt.Errorf("%w for %d s: operations in progress are left to the next start of the array", ErrUnanswered, s.opt.Patience/1e9)
 	case interrupted:
 		err = nil
 	default:

@@ -182,7 +182,7 @@ func (p *part) end(op *Op) {
 // checksums, so that what is lost is not taken for zeros. Preconditions: mu is held.
 func (p *part) replace() {
 	s := p.x.m.s
-	s.say("the object %s of mdisk %s is gone, and what it held is lost", p.op.Object, p.x.m.name)
+	s.say("the object %s of mdisk %s is missing, and its data is lost", p.op.Object, p.x.m.name)
 	op := &Op{Object: p.op.Object, Steps: append([]Step{{Kind: Create, Exclusive: true}, {Kind: Write, Off: extentBytes, Data: [][]byte{lostSums}}}, p.steps[1:]...)}
 	s.submit(&s.dataLane, op, func(op *Op) {
 		if op.Err != ErrExists {

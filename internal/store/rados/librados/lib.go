@@ -132,11 +132,11 @@ func explain(c *Config, what string, r int) error {
 	hint := "see ceph -s"
 	switch {
 	case errors.Is(e, unix.ETIMEDOUT):
-		hint = "no monitor answers; are they there, and is mon_host right?"
+		hint = "no monitor answers; do they run, and is mon_host correct?"
 	case errors.Is(e, unix.EACCES), errors.Is(e, unix.EPERM), errors.Is(e, unix.EINVAL):
 		hint = "check the user, its keyring, and its capabilities (mon 'profile rbd', osd 'allow rwx pool=" + c.Pool + "')"
 	case errors.Is(e, unix.ENOENT) && what == "open":
-		hint = "there is no such pool; make it by  ceph osd pool create " + c.Pool
+		hint = "there is no such pool; create it with  ceph osd pool create " + c.Pool
 	case errors.Is(e, unix.ENOENT):
 		hint = "the configuration file or the keyring cannot be found"
 	}

@@ -239,7 +239,7 @@ func (cl *Client) Wait(until func() bool) {
 	}
 	for tries := 0; !until(); tries++ {
 		if len(cl.flying) == 0 {
-			panic("simulated: somebody waits, and nothing is under way")
+			panic("simulated: somebody waits, and nothing is in progress")
 		}
 		if tries > 10_000_000 {
 			panic("simulated: somebody waits for ever")
