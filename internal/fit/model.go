@@ -142,7 +142,11 @@ const (
 	modelIOs    = 1500
 	modelVolume = 32 << 20
 	modelCache  = 64 << 20
-	readCache   = 4 << 20 // of loads without writes: the log of a large one takes longer to set up than the load to run
+	// Most of a short simulation would be to set NVRAM up: loads without writes have a small cache and a small log, and all
+	// of them room for the counters of some mdisks.
+	readCache = 4 << 20
+	readLog   = 256 << 10
+	modelRows = 4096
 )
 
 // ios is how many I/Os a simulation of a load has: enough of each direction, and writes that the cache
@@ -215,13 +219,24 @@ func (m *Model) run(o *Observation, params []Parameter, values []float64) (float
 // fitted is the name of the profile in the model's scenarios.
 const fitted = "fitted"
 
+// noKey is where profiles has the one without settings.
+const noKey = ""
+
 // profile returns the profile with some settings. Most simulations of a look share one.
 func (m *Model) profile(adjust map[string]any) (*profile.Profile, error) {
 	key := fmt.Sprint(adjust)
 	if p, ok := m.profiles.Load(key); ok {
 		return p.(*profile.Profile), nil
 	}
-	p, err := profile.LoadWith(m.Profile, adjust)
+	base, ok := m.profiles.Load(noKey)
+	if !ok {
+		p, err := profile.Load(m.Profile)
+		if err != nil {
+			return nil, err
+		}
+		base, _ = m.profiles.LoadOrStore(noKey, p)
+	}
+	p, err := base.(*profile.Profile).With(adjust)
 	if err == nil {
 		m.profiles.Store(key, p)
 	}
@@ -259,10 +274,14 @@ func (m *Model) scenario(l Load) (*sim.Scenario, error) {
 		return nil, err
 	}
 	s, err := sim.Parse(text)
-	if err == nil {
-		m.scenarios.Store(l, s)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if s.CounterRows = modelRows; l.Write == 0 {
+		s.LogBytes = readLog
+	}
+	m.scenarios.Store(l, s)
+	return s, nil
 }
 
 func (m *Model) simulate(o *Observation, adjust map[string]any) (float64, error) {

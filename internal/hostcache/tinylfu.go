@@ -3,11 +3,13 @@ package hostcache
 // tinyLFU is W-TinyLFU (Einziger, Friedman and Manes, ACM ToS 2017): new blocks
 // go through a small LRU window; one that leaves it takes the place of the main
 // cache's victim only if a sketch says that it was referenced more often. The
-// main cache is a segmented LRU.
+// main cache is a segmented LRU. The window's share climbs towards more hits (Einziger, Eytan, Friedman
+// and Manes, Middleware 2018).
 type tinyLFU struct {
 	ix                              *Index
 	capacity, mainMax, protectedMax int64
 	sketch                          sketch
+	climb                           climber
 }
 
 const (
@@ -21,17 +23,41 @@ func (p *tinyLFU) ghosts(int64) int64 { return 0 }
 func (p *tinyLFU) drop(s uint32)      { p.ix.pull(s) }
 
 func (p *tinyLFU) resize(capacity int64) {
-	p.capacity, p.mainMax = capacity, capacity-max(capacity/100, 1)
-	p.protectedMax = p.mainMax - p.mainMax/5
+	p.capacity = capacity
 	blocks := capacity
 	if p.ix.cfg.Sized {
 		blocks /= autoObject
 	}
 	p.sketch.init(blocks)
+	p.climb.init(capacity, blocks)
+	p.divide()
+}
+
+// divide shares the cache out between the window and the main cache.
+func (p *tinyLFU) divide() {
+	p.mainMax = p.capacity - p.climb.window
+	p.protectedMax = p.mainMax - p.mainMax/5
+}
+
+// refer counts a reference for the climber.
+func (p *tinyLFU) refer(hit bool) {
+	if p.climb.see(hit) {
+		p.divide()
+	}
+}
+
+// shrinkProtected moves what is beyond the protected part's size to probation. After a change of that size it takes some
+// calls, so that none takes long.
+func (p *tinyLFU) shrinkProtected() {
+	ix := p.ix
+	for n := 0; n < climbMoves && ix.units[lfuProtected] > p.protectedMax && ix.blocks[lfuProtected] > 0; n++ {
+		ix.move(ix.oldest(lfuProtected), lfuProbation)
+	}
 }
 
 func (p *tinyLFU) hit(s uint32) {
 	ix := p.ix
+	p.refer(true)
 	state := ix.meta[s] & stateMask
 	if state == lfuWindow { // references that come close together count once
 		ix.renew(s)
@@ -41,9 +67,7 @@ func (p *tinyLFU) hit(s uint32) {
 	switch state {
 	case lfuProbation:
 		ix.move(s, lfuProtected)
-		for ix.units[lfuProtected] > p.protectedMax && ix.blocks[lfuProtected] > 0 {
-			ix.move(ix.oldest(lfuProtected), lfuProbation)
-		}
+		p.shrinkProtected()
 	default:
 		ix.renew(s)
 	}
@@ -51,7 +75,16 @@ func (p *tinyLFU) hit(s uint32) {
 
 func (p *tinyLFU) admit(k Key, _ uint32, w int64) (uint8, bool) {
 	ix := p.ix
+	p.refer(false)
 	p.sketch.refer(mix(k))
+	for n := 0; n < climbMoves && ix.units[lfuProbation]+ix.units[lfuProtected] > p.mainMax; n++ {
+		// The window has grown: what leaves the main cache next comes there.
+		out := ix.victimOf(lfuProbation, lfuProtected)
+		if out == 0 {
+			break
+		}
+		ix.move(out, lfuWindow)
+	}
 	for ix.used+w > p.capacity {
 		in := ix.victim(lfuWindow)
 		if in != 0 && ix.units[lfuProbation]+ix.units[lfuProtected]+ix.weight(in) <= p.mainMax {
@@ -102,6 +135,68 @@ func (p *tinyLFU) adopt(resident, _ []uint32) int {
 		}
 	}
 	return 0
+}
+
+// climber finds the window's share of the cache. From time to time it changes the share by a step; if hits
+// became fewer, it turns round. Steps become smaller, until the hits change by much.
+type climber struct {
+	capacity, window int64
+	step             int64 // of the window, times climbScale
+	period, left     int64 // references between two steps; until the next
+	hits, was        int64 // in this period; in the one before, or -1
+}
+
+const (
+	// climbPeriod is the references between two steps, for every block of the cache, climbStep the part of the cache of the
+	// first step, climbDecay by how much each is smaller than the one before, in percent, and climbRestart which part of the
+	// references has to hit more or less for a first step again. All are as published.
+	climbPeriod  = 10
+	climbStep    = 16
+	climbDecay   = 98
+	climbRestart = 20
+	climbScale   = 1 << 10
+	// climbMost is the largest window, in percent.
+	climbMost = 80
+	// climbMoves is how many blocks at most change lists with a reference because the window has changed: none takes long.
+	climbMoves = 4
+)
+
+func (c *climber) init(capacity, blocks int64) {
+	*c = climber{capacity: capacity, window: max(capacity/100, 1), period: max(climbPeriod*blocks, 64), was: -1}
+	c.left, c.step = c.period, c.first()
+}
+
+func (c *climber) first() int64 { return max(c.capacity*climbScale/climbStep, climbScale) }
+
+// see counts a reference, and reports whether the window has changed.
+func (c *climber) see(hit bool) bool {
+	if hit {
+		c.hits++
+	}
+	if c.left--; c.left > 0 {
+		return false
+	}
+	gain, begin := c.hits-c.was, c.was < 0
+	c.was, c.hits, c.left = c.hits, 0, c.period
+	if begin {
+		return false // the cache was empty
+	}
+	if gain < 0 {
+		c.step = -c.step
+	}
+	window := min(max(c.window+c.step/climbScale, max(c.capacity/100, 1)), max(c.capacity*climbMost/100, 1))
+	changed := window != c.window
+	c.window = window
+	if max(gain, -gain) >= c.period/climbRestart {
+		if first := c.first(); c.step < 0 {
+			c.step = -first
+		} else {
+			c.step = first
+		}
+	} else {
+		c.step = c.step * climbDecay / 100
+	}
+	return changed
 }
 
 // sketch counts references by hash, in a byte each: a count-min sketch with

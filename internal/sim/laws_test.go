@@ -211,3 +211,48 @@ func TestFairAdmission(t *testing.T) {
 		t.Errorf("a small volume's writes take %.1f ms, with one queue %.1f ms", fair, fifo)
 	}
 }
+
+// TestTypesGainAlike: users who pick their next transaction at random complete types in the shares of the types' weights,
+// whatever each of them costs. So faster reads raise all counts alike, though one type is nearly all I/O and another little:
+// that one count rises by 145 % and all together by 83 %, as document 002 has it, is no matter of what types are.
+func TestTypesGainAlike(t *testing.T) {
+	const text = `
+name: types
+profile: vnx-raid5
+until: 20s
+arrays:
+  - name: a
+    cache: 64MiB
+    adjust: {cache.read_size: 0, mdisks.fc15k: {parallel: 5, base: %s, bandwidth: 1GiB, low: 500, high: 1500, write: 4000}}
+    pools: [{name: p, mdisks: [{kind: fc15k, size: 100GiB}]}]
+    volumes: [{name: v, pool: p, size: 4GiB, filled: 4GiB}]
+hosts: [{name: h}]
+jobs:
+  - {name: tx, kind: transactions, volume: v, users: 21, cpus: 8, steps: [{ios: 20, io: 8KiB, span: 4GiB}, {compute: 20ms}],
+     types: [{name: few, percent: 10}, {name: some, percent: 100, weight: 2}, {name: many, percent: 190}]}
+`
+	names, counts := []string{"few", "some", "many"}, [2][]float64{}
+	for i, base := range []string{"5.5ms", "300us"} {
+		r := runOf(t, text, base)
+		for _, n := range names {
+			counts[i] = append(counts[i], figureOf(t, r, "job.tx.type."+n+".count", 0, 0))
+		}
+	}
+	sum := func(of []float64) (n float64) {
+		for _, x := range of {
+			n += x
+		}
+		return n
+	}
+	gain := sum(counts[1]) / sum(counts[0])
+	t.Logf("counts %v of slow disks, %v of fast ones: %.2f times as many", counts[0], counts[1], gain)
+	if gain < 3 {
+		t.Fatalf("%.2f times as many: the disks are not the limit", gain)
+	}
+	for k, n := range names {
+		slow, fast := counts[0][k], counts[1][k]
+		if chance := math.Sqrt(1/slow + 1/fast); math.Abs(math.Log(fast/slow/gain)) > 4*chance {
+			t.Errorf("%s: %.2f times as many, all types %.2f", n, fast/slow, gain)
+		}
+	}
+}

@@ -9,7 +9,11 @@ import (
 
 // options are those of the array before its clock starts: its policy comes with the clock.
 func (y *system) options(cache int64) array.Options {
-	return array.Options{Exec: y.r.exec, Store: y.store, CacheBytes: cache, CapPercent: y.p.Policy.Caps, UUID: y.r.s.Seed}
+	s := y.r.s
+	return array.Options{
+		Exec: y.r.exec, Store: y.store, CacheBytes: cache, CapPercent: y.p.Policy.Caps, UUID: s.Seed,
+		CounterRows: s.CounterRows, LogBytes: s.LogBytes,
+	}
 }
 
 // setPolicy makes the array's firmware work as the profile says, and as what is plugged in says.

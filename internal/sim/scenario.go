@@ -52,6 +52,10 @@ type Scenario struct {
 	// Profiles take the place of the files and built-in profiles of these names, which are read once for
 	// many runs then. Runs change none of them. Whoever runs the scenario sets it.
 	Profiles map[string]*profile.Profile `yaml:"-"`
+	// CounterRows and LogBytes are those of each array ([array.Options]); 0 is the default. A model that builds thousands of
+	// small arrays sets them low.
+	CounterRows int `yaml:"-"`
+	LogBytes    int `yaml:"-"`
 
 	tree any // the file as maps and lists, for Set
 }
@@ -437,6 +441,7 @@ func (s *Scenario) SetAll(values map[string]any) (*Scenario, error) {
 		return nil, fmt.Errorf("%s: %w", all, err)
 	}
 	c.Plugged, c.LoadWasm, c.Profiles = s.Plugged, s.LoadWasm, s.Profiles
+	c.CounterRows, c.LogBytes = s.CounterRows, s.LogBytes
 	if c.Replay = s.Replay; !expect {
 		c.Expect = s.Expect // with the full names of parameters
 	}
