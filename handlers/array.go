@@ -115,7 +115,7 @@ func (a *Array) compare(spec VolumeSpec, v block.Info) error {
 	}
 	if spec.Resumed {
 		// It was resized from the array's side. Initiators ask the unit, not the kernel.
-		a.log.Warn("the kernel has another size than the volume", "device", spec.Owner, "kernel", spec.Size, "volume", size)
+		a.log.Warn("the kernel's size differs from the volume's", "device", spec.Owner, "kernel", spec.Size, "volume", size)
 		return nil
 	}
 	return fmt.Errorf("volume %q exists and has %d bytes, not %d; make the backstore with size=%d: %w", spec.Volume, size, spec.Size, size, syscall.EEXIST)

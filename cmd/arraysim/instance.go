@@ -18,11 +18,11 @@ func (a *app) instance() *cobra.Command {
 func (a *app) instanceMove() *cobra.Command {
 	var m admin.Move
 	c := &cobra.Command{
-		Use: "move", Short: "Move the array to another node that stands by, without an error at hosts",
-		Long: `move is asked of the node that has the array. What hosts have under way ends, and what they send
-meanwhile waits at the node where they are logged in, for 20 s at most. Sessions stay open. Behind
-the move this node stands by. Where the other one does not take the array within seconds, any node
-that stands by does, this one too.`,
+		Use: "move", Short: "Move the array to a node that stands by, without an error at the hosts",
+		Long: `move asks the node that has the array to give it to another one. Commands of hosts that are under
+way end first. Those that come meanwhile wait at the node where the host is logged in, for 20 s at
+most. Sessions stay open. Afterwards, this node stands by. If the other node does not take the
+array within seconds, any node that stands by takes it; that can be this node again.`,
 		Example: "  arraysim status                   # lists the nodes\n  arraysim instance move --to b",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,11 +37,11 @@ that stands by does, this one too.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "node %d %s has the array, behind %.1f s\n", owner.ID, owner.Name, time.Since(began).Seconds())
+			fmt.Fprintf(cmd.OutOrStdout(), "node %d %s has the array after %.1f s\n", owner.ID, owner.Name, time.Since(began).Seconds())
 			return nil
 		},
 	}
-	c.Flags().StringVar(&m.To, "to", "", "the number of the node, or its name")
+	c.Flags().StringVar(&m.To, "to", "", "number or name of the node (required)")
 	_ = c.MarkFlagRequired("to")
 	return c
 }

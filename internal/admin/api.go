@@ -250,7 +250,7 @@ func (d *daemon) objectOperations(a huma.API) {
 		}
 		return d.showVolume(in.Name)
 	})
-	change(d, a, post("/volumes/{name}/clone", "clone-volume", "Make a volume with what this one holds now"), func(in *namedWith[Clone]) (Volume, error) { return d.cloneVolume(in.Name, in.Body) })
+	change(d, a, post("/volumes/{name}/clone", "clone-volume", "Copy a volume to a new one"), func(in *namedWith[Clone]) (Volume, error) { return d.cloneVolume(in.Name, in.Body) })
 	change(d, a, post("/volumes/{name}/zero", "zero-volume", "Zero all of a volume, as WRITE SAME does"), func(in *named) (Volume, error) {
 		if err := d.zeroVolume(in.Name); err != nil {
 			return Volume{}, err
@@ -286,10 +286,10 @@ func (d *daemon) faultOperations(a huma.API) {
 		Mdisk string `path:"mdisk"`
 		Body  MdiskChange
 	}
-	change(d, a, patch("/pools/{name}/mdisks/{mdisk}", "change-mdisk", "Slow an mdisk down or take it away, until the next start"), func(in *mdisk) (Pool, error) {
+	change(d, a, patch("/pools/{name}/mdisks/{mdisk}", "change-mdisk", "Slow an mdisk down or take it offline, until the next start"), func(in *mdisk) (Pool, error) {
 		return d.changeMdisk(in.Pool, in.Mdisk, in.Body)
 	})
-	change(d, a, operation(http.MethodPut, "/mirror", "set-mirror", "Take the mirror of the write cache away or give it back, until the next start"), func(in *with[Mirror]) (Mirror, error) {
+	change(d, a, operation(http.MethodPut, "/mirror", "set-mirror", "Lose or restore the mirror of the write cache, until the next start"), func(in *with[Mirror]) (Mirror, error) {
 		return in.Body, d.setMirror(in.Body)
 	})
 }

@@ -171,7 +171,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		return errMoved
 	}
 	if !ready && onlyCanceled(err) {
-		d.log.Info("stopped before it had the array")
+		d.log.Info("stopped before it took the array")
 		return nil
 	}
 	return err
@@ -355,7 +355,7 @@ func (d *daemon) beginStop() {
 // forsake ends a daemon whose array has a new owner: there is nothing that it could bring into order. Sessions are cut off,
 // so that hosts look for another path. It waits for nothing.
 func (d *daemon) forsake(why error) {
-	d.log.Error("the array has a new owner; this process serves it no more, and ends", "error", why)
+	d.log.Error("the array has a new owner; this process no longer serves it, and ends", "error", why)
 	d.notify("STOPPING=1", "STATUS=The array has a new owner")
 	d.beginStop()
 	if d.kernel != nil {
@@ -404,7 +404,7 @@ func (d *daemon) windDown(ready bool) error {
 		if heir := d.moves.heir(); heir != nil {
 			d.log.Info("the array moves", "node", heir.Name, "id", heir.ID, "sessions", len(d.portal.Sessions()))
 			if err := d.front.Load().leave(); err != nil {
-				d.log.Warn("sessions did not end what they had under way", "error", err)
+				d.log.Warn("sessions did not finish their commands", "error", err)
 			}
 		} else {
 			d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
@@ -413,7 +413,7 @@ func (d *daemon) windDown(ready bool) error {
 		if d.links != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
 			if !d.links.Shutdown(ctx) {
-				d.log.Warn("what other nodes have forwarded did not end in time; the stop goes on")
+				d.log.Warn("commands that other nodes forwarded did not end in time; the stop continues")
 			}
 			cancel()
 		}

@@ -72,7 +72,7 @@ func (l *lines) run() {
 			l.write(x.at, x.text)
 		}
 		if dropped > 0 {
-			l.write(time.Now(), "lines were dropped, for nobody read the log in time", slog.Int("lines", dropped))
+			l.write(time.Now(), "lines were dropped because nobody read the log in time", slog.Int("lines", dropped))
 		}
 	}
 }

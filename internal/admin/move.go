@@ -75,14 +75,14 @@ type Move struct {
 
 // MoveStatus is what a move has begun.
 type MoveStatus struct {
-	ID    int    `json:"id" doc:"The number of the node that is to have the array."`
+	ID    int    `json:"id" doc:"The number of the node that will have the array."`
 	Name  string `json:"name"`
 	Epoch int64  `json:"epoch" doc:"Of this node's ownership, which ends. The next owner has a higher one."`
 }
 
 func (d *daemon) moveOperations(a huma.API) {
 	change(d, a, operation(http.MethodPost, "/instance/move", "move-instance",
-		"Move the array to another node that stands by; hosts wait, and hear of no error. The answer comes when nothing is under way any more"),
+		"Move the array to a node that stands by; hosts wait, and see no error. The answer comes when no command is under way any more"),
 		func(in *with[Move]) (MoveStatus, error) { return d.move(in.Body) })
 }
 
@@ -97,7 +97,7 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 	d.moves.busy = true
 	d.moves.mu.Unlock()
 	if busy {
-		return MoveStatus{}, conflict("the array is about to move already; see arraysim status")
+		return MoveStatus{}, conflict("the array is already about to move; see arraysim status")
 	}
 	if err = d.quiesce(); err != nil {
 		d.moves.mu.Lock()
@@ -144,7 +144,7 @@ func (d *daemon) heirOf(name string) (p link.Peer, err error) {
 	case own == nil:
 		return p, conflict("the array is in this node's data folder, where no other node finds it; what moves is an array with store: rados")
 	case !d.cfg.Rados.Standby:
-		return p, conflict("this node would not stand by behind a move; write rados.standby: true on all nodes")
+		return p, conflict("this node would not stand by after a move; write rados.standby: true on all nodes")
 	case own.State != StateServing:
 		return p, conflict("this node does not serve the array at this moment (%s); see arraysim status", own.State)
 	case d.kernel != nil && len(d.kernel.server.Devices()) > 0:

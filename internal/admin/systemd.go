@@ -114,7 +114,7 @@ func (d *daemon) signsOfLife(every time.Duration, quit <-chan struct{}) {
 			d.notify("WATCHDOG=1")
 			answer = nil
 		case <-t.C:
-			d.log.Warn("an executor does not answer: there is no sign of life for the watchdog", "after", every)
+			d.log.Warn("an executor does not answer, so the watchdog is not notified", "after", every)
 			continue
 		case <-quit:
 			return

@@ -28,7 +28,7 @@ type Port struct {
 // PortChange puts the group of a target port into another asymmetric access state.
 type PortChange struct {
 	State string `json:"state" enum:"optimized,non-optimized,standby,unavailable"`
-	Force bool   `json:"force,omitempty" doc:"Even if no port is left by which hosts reach their LUNs."`
+	Force bool   `json:"force,omitempty" doc:"Even if no port is left through which hosts reach their LUNs."`
 }
 
 // accessStates are the names of the states by which a command sets them (SPC-5 5.17.2).
@@ -80,7 +80,7 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 		}
 		others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
 		if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
-			return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
+			return Port{}, needForce("port %d is the last through which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
 		}
 	}
 	var err error

@@ -97,7 +97,7 @@ var ErrFull = errors.New("the file system of the data folder is full")
 
 // ErrFenced is the error of all that is asked of a store whose array has a new owner. It is final: this
 // process must not serve the array any more.
-var ErrFenced = errors.New("the array has a new owner, and this process must not serve it any more")
+var ErrFenced = errors.New("the array has a new owner, and this process may no longer serve it")
 
 // ErrBatch is the error of a batch that is larger than the MetaStore takes.
 var ErrBatch = errors.New("the batch is larger than the meta store takes at once")

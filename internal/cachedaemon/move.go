@@ -131,7 +131,7 @@ func (d *daemon) warm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !hears {
-		http.Error(w, "this cache does not hear of what others write to the LUN, so that what it reads now would be out of date when the other cache writes or destages; "+
+		http.Error(w, "this cache is not notified of what others write to the LUN, so that what it reads now would be out of date when the other cache writes or destages; "+
 			"serve it with --watch from an array that tells of changes", http.StatusConflict)
 		return
 	}

@@ -106,7 +106,7 @@ func (d *daemon) endNote(err error) {
 		d.exec.Unlock()
 	}
 	if err := d.note.end(err == nil, heard); err != nil {
-		d.log.Warn("the next start will take it that the LUN has lost power", "error", err)
+		d.log.Warn("the next start will assume that the LUN has lost power", "error", err)
 	}
 }
 

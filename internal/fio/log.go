@@ -33,7 +33,7 @@ func ReadLog(in io.Reader) ([]LogEntry, error) {
 		}
 		f := strings.Split(line, ",")
 		if len(f) < 4 {
-			return nil, fmt.Errorf("line %d is not one of a latency log: it has not time, latency, direction and size", n)
+			return nil, fmt.Errorf("line %d is not one of a latency log: it lacks time, latency, direction and size", n)
 		}
 		var v [4]int64
 		for i := range v {

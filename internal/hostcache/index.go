@@ -152,13 +152,13 @@ func New(cfg Config) (*Index, error) {
 
 func (cfg *Config) check() error {
 	if cfg.Capacity < 1 {
-		return fmt.Errorf("hostcache: a capacity of %d is none; give 1 or more", cfg.Capacity)
+		return fmt.Errorf("hostcache: a capacity of %d is not possible; give 1 or more", cfg.Capacity)
 	}
 	if n := cfg.BlockSectors; n != 0 && (n < MinBlockSectors || n > MaxBlockSectors || n&(n-1) != 0) {
 		return fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", n, MinBlockSectors, MaxBlockSectors)
 	}
 	if cfg.Sized && cfg.Plugged != nil {
-		return fmt.Errorf("hostcache: objects of different sizes have none but the policies %s", strings.Join(Policies(), ", "))
+		return fmt.Errorf("hostcache: objects of different sizes can only have the policies %s", strings.Join(Policies(), ", "))
 	}
 	if cfg.Sized && (cfg.BlockSectors != 0 || cfg.Dirty) {
 		return fmt.Errorf("hostcache: objects of different sizes have no sector bitmaps")

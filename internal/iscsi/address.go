@@ -63,9 +63,9 @@ func parse(s string) (a Address, why string) {
 	case parts[0] == "":
 		return a, "it has no host"
 	case !portal.MatchString(parts[0]) && net.ParseIP(parts[0]) == nil:
-		return a, "what should be its host is none; an @ ends a credential"
+		return a, "its host is not valid; an @ ends a credential"
 	case len(parts) != 3 || parts[1] == "":
-		return a, "behind the host there is not just a target's name and a LUN"
+		return a, "the host is not followed by just a target's name and a LUN"
 	}
 	n, err := strconv.ParseUint(parts[2], 10, 14)
 	if err != nil {

@@ -58,8 +58,8 @@ var (
 	// Links between nodes. Each end has its own: node is the other one.
 
 	LinkUp          = gauge("link_up", "1 while there is a link to the node, else 0.", "node")
-	LinkConnects    = counter("link_connects_total", "Links that were made with the node.", "node")
-	LinkCommands    = counter("link_commands_total", "SCSI commands that ended behind a way over the link.", "node")
+	LinkConnects    = counter("link_connects_total", "Links established with the node.", "node")
+	LinkCommands    = counter("link_commands_total", "SCSI commands that were forwarded over the link and ended.", "node")
 	LinkBytes       = counter("link_bytes_total", "Data of these commands, parameter lists included.", "node", "direction")
 	LinkInterrupted = counter("link_interrupted_commands_total", "Commands that were in progress when their link broke.", "node")
 	LinkRefused     = counter("link_refused_total", "Connections from nodes that did not become a link.")
@@ -68,8 +68,8 @@ var (
 	// Ownership of an array in a Ceph pool, and what the pool is asked.
 
 	OwnerEpoch      = gauge("owner_epoch", "Number of the present ownership of the array; each take-over and each start raises it.")
-	OwnerServing    = gauge("owner_serving", "1 while this process may answer hosts, 0 while its lease has to be renewed before.")
-	OwnerLeaseAge   = gauge("owner_lease_age_seconds", "Time since the last renewal of the lease that has succeeded was sent.")
+	OwnerServing    = gauge("owner_serving", "1 while this process may answer hosts, 0 while it has to renew its lease first.")
+	OwnerLeaseAge   = gauge("owner_lease_age_seconds", "Time since the last successful renewal of the lease was sent.")
 	RadosOperations = counter("rados_operations_total", "Operations on objects that have ended.", "kind")
 	RadosErrors     = counter("rados_operation_errors_total", "Operations on objects that ended with an error.", "kind")
 	RadosWaits      = counter("rados_window_waits_total", "Operations that had to wait for room in the window.", "kind")

@@ -28,13 +28,13 @@ func TestExpectSaysWhatItIs(t *testing.T) {
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.write, jobs.load.outstanding], max: 1}`, ""},
 		{`{what: w, value: x, max: 1}`, "expectation 1 in line 8 (w) has no kind; add kind: predicted, fitted, input or pinned"},
 		{`{kind: guessed, what: w, value: x, max: 1}`, `expect[0].kind is "guessed"; it is one of predicted,`},
-		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say by what; add fitted:"},
+		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say which parameters were fitted to it; add fitted:"},
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.wrote], max: 1}`, `names the parameter "cache.wrote"; there is no such key`},
 		{`{kind: pinned, what: w, value: x, fitted: [cache.write], max: 1}`, "make its kind fitted"},
 		{`{kind: pinned, what: w, value: x, from: [cache.write], max: 1}`, "only what is predicted does"},
 		{`{kind: predicted, what: w, value: x, document: higher, from: [cache.write], max: 1}`, "follows from all-flash:cache.write, which nothing is fitted to"},
 		{`{kind: predicted, what: w, value: x, document: "-", max: 1}`, "make it pinned"},
-		{`{kind: predicted, what: w, value: x, document: higher}`, "says no want, min or max"},
+		{`{kind: predicted, what: w, value: x, document: higher}`, "has no want, min or max"},
 	} {
 		_, err := Parse([]byte(little + "  - " + row.expect + "\n"))
 		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && (!strings.Contains(got, row.says) || strings.Contains(got, "\n")) {

@@ -17,7 +17,7 @@ var help = []string{
 	"u           sort by UNDERCOVER",
 	"/           show only rows with a text; Enter keeps it, Esc clears it",
 	"z           hide idle rows, or show them again",
-	"space       pause, and go on",
+	"space       pause, and resume",
 	"j k         scroll, as do the arrows and the page keys",
 	"q           quit",
 	"",

@@ -19,7 +19,7 @@ var spc = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) < 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		if last := f[4]; bytes.IndexByte(last, ',') >= 0 {
 			f[4] = last[:bytes.IndexByte(last, ',')]
@@ -47,7 +47,7 @@ var alibaba = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) != 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		offset, ok1 := number(f[2])
 		size, ok2 := number(f[3])
@@ -72,7 +72,7 @@ var tencent = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) != 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		t, ok1 := number(f[0])
 		sector, ok2 := number(f[1])
@@ -183,7 +183,7 @@ func ParseColumns(text string) (*Columns, error) {
 		*to = &column{name: name, at: n - 1, unit: u}
 	}
 	if c.Offset == nil || c.Length == nil {
-		return nil, fmt.Errorf("%q has no offset= or no length=, which a request needs", text)
+		return nil, fmt.Errorf("%q lacks offset= or length=, which a request needs", text)
 	}
 	return c, nil
 }
@@ -210,7 +210,7 @@ func (c *Columns) format() *format {
 				in.Comma = rune(sep)
 				line, err := in.Read()
 				if err != nil {
-					return false, errBad("its quotes do not close")
+					return false, errBad("it has an unclosed quote")
 				}
 				for n = 0; n < min(len(line), maxColumns); n++ {
 					f[n] = []byte(line[n])

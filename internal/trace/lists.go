@@ -34,7 +34,7 @@ var blkparse = &format{
 		sector, ok1 := number(f[7])
 		count, ok2 := number(f[9])
 		if !ok1 || !ok2 || sector > maxOffset/SectorSize || count > maxLength/SectorSize {
-			return false, errBad("its sectors are no numbers, or out of range")
+			return false, errBad("its sectors are not numbers, or out of range")
 		}
 		if count == 0 {
 			return false, nil
@@ -77,7 +77,7 @@ var arcList = &format{
 		}
 		var f [4][]byte
 		if fields(b, 0, f[:]) != 4 {
-			return false, errBad("it has not 4 fields")
+			return false, errBad("it does not have 4 fields")
 		}
 		start, ok1 := number(f[0])
 		count, ok2 := number(f[1])

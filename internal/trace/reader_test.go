@@ -233,7 +233,7 @@ func TestBadRecords(t *testing.T) {
 		{"a few", many(3, 700), Options{MaxBad: 0.01}, 1998, 2, ""},
 		{"a few where none may be", many(1500), Options{MaxBad: -1}, 0, 1, "of 1500 records are bad, more than the share of 0 that is allowed; the first is line 1500: its size is not a number"},
 		{"half of them", many(half...), Options{MaxBad: 0.1}, 0, 500, "500 of 1001 records are bad, more than the share of 0.1 that is allowed; the first is line 3: its size is not a number, or more than 1 GiB; choose the format with --format, or allow more with --max-bad"},
-		{"a short trace", "1,5,28,4096,7\nnonsense\n", Options{Format: "cloudphysics", MaxBad: 0.1}, 1, 1, "1 of 2 records are bad, more than the share of 0.1 that is allowed; the first is line 2: it has not 5 fields"},
+		{"a short trace", "1,5,28,4096,7\nnonsense\n", Options{Format: "cloudphysics", MaxBad: 0.1}, 1, 1, "1 of 2 records are bad, more than the share of 0.1 that is allowed; the first is line 2: it does not have 5 fields"},
 		{"the wrong format", many(), Options{Format: "msr", MaxBad: 0.1}, 0, 1000, "1000 of 1000 records are bad"},
 		{"a line without end", line(1) + strings.Repeat("x", 1<<20) + "\n" + line(2), Options{MaxBad: 0.5}, 2, 1, ""},
 		{"a record that is cut", strings.Repeat("\x05\x00\x00\x00", 3) + "\x01", Options{Format: "u32", MaxBad: 0.3}, 3, 1, ""},

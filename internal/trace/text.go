@@ -150,10 +150,10 @@ var cloudPhysics = &format{
 		}
 		var f [5][]byte
 		if fields(b, ',', f[:]) != 5 {
-			return false, errBad("it has not 5 fields")
+			return false, errBad("it does not have 5 fields")
 		}
 		if v, ok := number(f[0]); !ok || v > 255 {
-			return false, errBad("its first field is no version")
+			return false, errBad("its first field is not a version")
 		}
 		t, ok := seconds(f[1])
 		if !ok {
@@ -187,7 +187,7 @@ var msr = &format{
 		}
 		var f [7][]byte
 		if n := fields(b, ',', f[:]); n != 7 && n != 6 {
-			return false, errBad("it has not 7 fields")
+			return false, errBad("it does not have 7 fields")
 		}
 		t, ok := number(f[0])
 		if !ok || t > math.MaxInt64 {
@@ -207,7 +207,7 @@ var msr = &format{
 		}
 		host, disk := bytes.TrimSpace(f[1]), bytes.TrimSpace(f[2])
 		if _, ok := number(disk); !ok || len(host) == 0 || len(host)+len(disk) > 255 {
-			return false, errBad("its host or disk number is none")
+			return false, errBad("its host or disk number is not a number")
 		}
 		var name [256]byte
 		full := append(append(append(name[:0], host...), '.'), disk...)
