@@ -24,9 +24,10 @@ help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 build: ## build bin/arraysim
+	@echo "building bin/arraysim $(TAGS)"
 	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
-	$(BUILD)
+	@$(BUILD)
 
 plugin: ## build bin/handler_arraysim.so, with which tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
 	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
