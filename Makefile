@@ -21,46 +21,13 @@ EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/e
 .PHONY: help build build-rados rados-smoke rados-test rados-three rados-failures rados-take-overs rados-bench plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test package-boot-test clean
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 build: ## build bin/arraysim
+	@echo "building bin/arraysim $(TAGS)"
 	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
-	$(BUILD)
-
-build-rados: ## build bin/arraysim-rados, which supports store: rados (docs/rados.md); it loads librados2 and needs no C compiler
-	CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -tags rados -o bin/arraysim-rados ./cmd/arraysim
-
-rados-smoke: build-rados ## test it for a minute on a throw-away Ceph cluster; without Ceph's packages, name them and pass
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common || echo "rados-smoke: Ceph's packages cannot be had here; they are: ceph-mon ceph-osd ceph-common"
-	$(VENV)/bin/pytest -m cluster tests/test_rados.py
-
-rados-test: build build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common
-	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados
-	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py tests/test_move.py
-
-rados-three: build build-rados ## the store, libiscsi's suite, sg3_utils and the kill tests on a cluster of three OSDs, three copies
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common
-	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados -osds 3
-	ARRAYSIM_BIN=bin/arraysim-rados scripts/ceph.py run --osds 3 --grace 20 -- $(VENV)/bin/pytest -s $(ON_POOLS)
-
-# An array in a pool has one I/O group, and nothing in its data folder that an older copy could bring back.
-ON_POOLS := tests/test_conformance.py tests/test_sg_commands.py tests/test_kill.py \
-	--deselect "test_kill.py::test_no_acknowledged_sector_is_lost[two groups]" \
-	--deselect test_kill.py::test_the_client_notices_lost_writes
-
-rados-failures: build build-rados ## what hosts see when OSDs or the monitor of three OSDs die, stop, are slow or full
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common ceph-mgr
-	$(VENV)/bin/pytest -m proof -s tests/test_rados_failures.py
-
-rados-take-overs: build build-rados ## ARRAYSIM_TAKE_OVERS (10) take-overs on three OSDs under verified writes, and the control
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common
-	$(VENV)/bin/pytest -m proof -s tests/test_rados_takeovers.py
-
-rados-bench: build-rados ## rates of an array in a pool beside `rados bench` on one cluster, in turns (RADOS_BENCH_ARGS: scripts/rados_bench.py)
-	@scripts/setup.sh ceph-mon ceph-osd ceph-common
-	$(PYTHON) scripts/rados_bench.py $(RADOS_BENCH_ARGS)
+	@$(BUILD)
 
 # It forwards commands and writes no Parquet; with C, all that it imports is compiled once more.
 plugin: ## build bin/handler_arraysim.so, with which tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
@@ -145,6 +112,40 @@ walk: setup ## README's first screen, typed in a fresh clone: seconds until UNDE
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
+
+build-rados: ## build bin/arraysim-rados, which supports store: rados (docs/rados.md); it loads librados2 and needs no C compiler
+	CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -tags rados -o bin/arraysim-rados ./cmd/arraysim
+
+rados-smoke: build-rados ## test it for a minute on a throw-away Ceph cluster; without Ceph's packages, name them and pass
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common || echo "rados-smoke: Ceph's packages cannot be had here; they are: ceph-mon ceph-osd ceph-common"
+	$(VENV)/bin/pytest -m cluster tests/test_rados.py
+
+rados-test: build build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common
+	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados
+	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py tests/test_move.py
+
+rados-three: build build-rados ## the store, libiscsi's suite, sg3_utils and the kill tests on a cluster of three OSDs, three copies
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common
+	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados -osds 3
+	ARRAYSIM_BIN=bin/arraysim-rados scripts/ceph.py run --osds 3 --grace 20 -- $(VENV)/bin/pytest -s $(ON_POOLS)
+
+# An array in a pool has one I/O group, and nothing in its data folder that an older copy could bring back.
+ON_POOLS := tests/test_conformance.py tests/test_sg_commands.py tests/test_kill.py \
+	--deselect "test_kill.py::test_no_acknowledged_sector_is_lost[two groups]" \
+	--deselect test_kill.py::test_the_client_notices_lost_writes
+
+rados-failures: build build-rados ## what hosts see when OSDs or the monitor of three OSDs die, stop, are slow or full
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common ceph-mgr
+	$(VENV)/bin/pytest -m proof -s tests/test_rados_failures.py
+
+rados-take-overs: build build-rados ## ARRAYSIM_TAKE_OVERS (10) take-overs on three OSDs under verified writes, and the control
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common
+	$(VENV)/bin/pytest -m proof -s tests/test_rados_takeovers.py
+
+rados-bench: build-rados ## rates of an array in a pool beside `rados bench` on one cluster, in turns (RADOS_BENCH_ARGS: scripts/rados_bench.py)
+	@scripts/setup.sh ceph-mon ceph-osd ceph-common
+	$(PYTHON) scripts/rados_bench.py $(RADOS_BENCH_ARGS)
 
 deb: build ## bin/arraysim_*.deb: both services, manual pages, completions; the same source makes the same package
 	@scripts/release/deb.py $(DEB_ARGS)

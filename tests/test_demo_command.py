@@ -109,6 +109,15 @@ def test_alone(tmp_path: Path) -> None:
         assert not d.data.exists()
 
 
+@pytest.mark.slow
+def test_once_names_no_array_that_has_gone(tmp_path: Path) -> None:
+    """With --once the array ends with the demonstration: there is nothing to look at from another terminal."""
+    data = tmp_path / "array"
+    r = run([binary(), "demo", "--once", "--data", data, "--page", f"127.0.0.1:{free_port()}"], timeout=180)
+    assert "The clone held up to" in r.stdout and not data.exists()
+    assert "another terminal" not in r.stdout and "--data" not in r.stdout, r.stdout
+
+
 def test_interrupted(tmp_path: Path) -> None:
     """SIGTERM in the middle of the clone ends it at once, and leaves nothing."""
     with Demo(tmp_path) as d:

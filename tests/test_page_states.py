@@ -185,6 +185,34 @@ def test_findings_name_their_victims(new_array: NewArray, look: Opened) -> None:
     v.shot("findings")
 
 
+def test_what_is_dirty_is_as_new_as_the_tiles(new_array: NewArray, look: Opened) -> None:
+    """The header and the tile of the write cache say the same: both are asked for each time."""
+    v = look(new_array(Config()))
+    asked: list[str] = []
+    v.page.on("request", lambda r: asked.append(r.url.rpartition("/")[2]))
+    page = v.go("overview")
+    expect(page.locator(".status")).to_contain_text("dirty")
+    while asked.count("counters") < 6:
+        page.wait_for_timeout(200)
+    assert asked.count("status") >= asked.count("counters") - 1
+
+
+def test_a_box_stands_beside_its_words(new_array: NewArray, look: Opened) -> None:
+    """On a phone, too, where controls are taller than a line."""
+    d = new_array(Config(volumes=[]))
+    v = look(d)
+    v.page.set_viewport_size(PHONE)
+    page = v.go("volumes")
+    page.evaluate(f"sessionStorage.setItem('arraysim.token', '{v.token}')")
+    page.reload()
+    page.get_by_role("button", name="New volume…").click()
+    label = page.get_by_role("dialog").locator("label.check")
+    box, words = label.locator("input").bounding_box(), label.bounding_box()
+    assert box and words
+    assert abs(box["y"] + box["height"] / 2 - words["y"] - words["height"] / 2) <= 2, (box, words)
+    assert words["height"] < 1.5 * box["height"], "in one line"
+
+
 def test_faults_and_dialogs(new_array: NewArray, look: Opened) -> None:
     """A lost mirror, and the dialogs that ask before they harm."""
     d = new_array(Config(volumes=[Volume("v0", 0, size=64 * MiB)]))

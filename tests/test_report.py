@@ -145,7 +145,7 @@ def columns_that_are_not_there(source: Path, tmp: Path) -> None:
         if finding == "undercover writes":
             assert found["undercover"] == [] and found["undercover_floor"] is None
             assert (
-                "Undercover writes: these counters cannot tell."
+                "Undercover writes: unknown from these counters."
                 in run([binary(), "analyze", bare], timeout=PATIENCE).stdout
             )
         elif finding == "response-time towers":

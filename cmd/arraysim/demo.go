@@ -104,7 +104,7 @@ func (a *app) demoRunning(ctx context.Context, cmd *cobra.Command) error {
 	if a.data != "" {
 		data = " --data " + admin.ShellWord(a.data)
 	}
-	if err := a.showDemo(ctx, cmd, a.client(), 100, data); err != nil || a.json {
+	if err := a.showDemo(ctx, cmd, a.client(), 100, data, true); err != nil || a.json {
 		return err
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "  %-32s %s demo --running --remove%s\n", "delete its volumes and pools", calledAs(), data)
@@ -124,7 +124,7 @@ func (a *app) demoOwn(ctx context.Context, cmd *cobra.Command, f demoFlags) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, array.Close()) }()
-	if err := a.showDemo(ctx, cmd, array.Client, 0, " --data "+admin.ShellWord(array.Data)); err != nil || f.once {
+	if err := a.showDemo(ctx, cmd, array.Client, 0, " --data "+admin.ShellWord(array.Data), !f.once); err != nil || f.once {
 		return err
 	}
 	if !a.json {
@@ -133,8 +133,9 @@ func (a *app) demoOwn(ctx context.Context, cmd *cobra.Command, f demoFlags) (err
 	return array.Wait(ctx)
 }
 
-// showDemo runs the demonstration and prints it. data is the flag by which other commands find the array.
-func (a *app) showDemo(ctx context.Context, cmd *cobra.Command, array *admin.Client, prefer int, data string) error {
+// showDemo runs the demonstration and prints it. stays says that the array goes on afterwards, so that the
+// output may name commands for it; data is the flag by which they find it.
+func (a *app) showDemo(ctx context.Context, cmd *cobra.Command, array *admin.Client, prefer int, data string, stays bool) error {
 	opt := demo.Options{Array: array, Prefer: prefer, Every: time.Second}
 	switch out := cmd.OutOrStdout(); {
 	case a.json:
@@ -157,7 +158,9 @@ func (a *app) showDemo(ctx context.Context, cmd *cobra.Command, array *admin.Cli
 	}
 	return show(a, cmd, r, func(w io.Writer, r *demo.Result) {
 		writeDemo(w, r)
-		writeDemoNext(w, s.Page, data)
+		if stays {
+			writeDemoNext(w, s.Page, data)
+		}
 	})
 }
 

@@ -41,7 +41,7 @@ by does, including this one.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&m.To, "to", "", "the number of the node, or its name")
+	c.Flags().StringVar(&m.To, "to", "", "number or name of the node (required)")
 	_ = c.MarkFlagRequired("to")
 	return c
 }

@@ -20,10 +20,10 @@ func (a *app) top() *cobra.Command {
 	c := &cobra.Command{
 		Use: "top", Short: "Watch volumes, pools, hosts and offloads, as esxtop does",
 		Long: `top shows current activity, sorted by a column of your choice: volumes (v), pools (p), hosts (h),
-offloads by volume (o), and offloads in flight (i). UNDERCOVER is what offloads write below the
-host layer. Press ? for all keys. Columns that do not fit are left out, the least important first;
-a mark such as »2 counts them. With -b, top prints CSV: one line per object and interval, in base
-units.`,
+offloads by volume (o), offloads in flight (i), and the nodes of the array (n). UNDERCOVER is what
+offloads write below the host layer. Press ? for all keys. Columns that do not fit are left out, the
+least important first; a mark such as »2 counts them. With -b, top prints CSV: one line per object
+and interval, in base units.`,
 		Example: "  arraysim top\n  arraysim top -b -n 60 --interval 1s --view pools > pools.csv",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

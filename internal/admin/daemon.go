@@ -171,7 +171,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		return errMoved
 	}
 	if !ready && onlyCanceled(err) {
-		d.log.Info("stopped before it had the array")
+		d.log.Info("stopped before it took the array")
 		return nil
 	}
 	return err

@@ -78,7 +78,7 @@ func (c *Config) validateNode() error {
 	case n.Forward == "" && c.Store == storeRados && n.unsaid: // a lock in a pool is read on other machines
 		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with an address that leads here")
 	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
-		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
+		return c.src.at("node", "other nodes cannot reach %q; write node.address, with an address that leads here", n.Address)
 	case n.Forward == "":
 		return nil
 	case c.Store == storeRados:

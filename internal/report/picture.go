@@ -331,7 +331,7 @@ func (p *painter) typical() {
 		return
 	}
 	p.add(Picture{ID: "typical", Title: "How it usually is: " + best.Name, Marks: p.marks[p.pool.Name], Y: []axis{{Name: "host writes", Unit: "MB/s"}, {Name: "cache held", Unit: "MB"}},
-		Text:  "The volume that hosts' own writes made hold most of the cache: what it holds follows what is written to it.",
+		Text:  "The volume with most in the cache from hosts' own writes: what it holds follows what is written to it.",
 		Lines: []line{{Name: "host writes", Area: true, Values: scaled(best.Host[write], toMB)}, {Name: "cache held", Axis: 1, Dash: true, Values: scaled(best.Held, toMB)}}})
 }
 

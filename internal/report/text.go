@@ -96,7 +96,7 @@ func (r Refusal) String() string {
 	}
 	how := "cannot be told"
 	if r.Partly {
-		how = "can be told in part only"
+		how = "is only partly known"
 	}
 	return fmt.Sprintf("%s (%s): %s, these counters lack %s", r.Finding, of, how, strings.Join(r.Missing, ", "))
 }
@@ -124,7 +124,7 @@ func (f *Findings) Verdict() string {
 	case len(f.Undercover) > 0:
 		return ""
 	case f.Floor == nil:
-		return "Undercover writes: these counters cannot tell."
+		return "Undercover writes: unknown from these counters."
 	}
 	return "Undercover writes: none is proved by what the cache held and destaged."
 }
@@ -162,7 +162,7 @@ func advise(f *Findings) []string {
 		case "cache":
 			say("Pool %s's partition is full although hosts write no more than usual: look at its back end first.", t.Pool)
 		case "unknown":
-			say("What made the tower in pool %s cannot be told: these counters lack %s.", t.Pool, strings.Join(t.Missing, ", "))
+			say("The cause of the tower in pool %s is unknown: these counters lack %s.", t.Pool, strings.Join(t.Missing, ", "))
 		case "back end":
 			say("The write cache of pool %s had room: look at the back end and at reads.", t.Pool)
 		}
@@ -264,7 +264,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 		}
 	}
 	if len(f.Refused) > 0 {
-		b.WriteString("\nWhat these counters do not tell\n")
+		b.WriteString("\nWhat these counters do not show\n")
 		for _, r := range f.Refused {
 			fmt.Fprintf(b, "- %s\n", r)
 		}

@@ -71,9 +71,9 @@ func (e *Expect) check() error {
 	case e.Kind != Predicted && len(e.From) > 0:
 		return fmt.Errorf("is %s and follows from others; only a predicted one can", e.Kind)
 	case !published && (e.Kind == Predicted || e.Kind == Fitted):
-		return fmt.Errorf("is %s, but its document says nothing; make it pinned", e.Kind)
+		return fmt.Errorf("is %s, but its document says nothing about it; make it pinned", e.Kind)
 	case e.Want == nil && e.Min == nil && e.Max == nil:
-		return errors.New("says no want, min or max")
+		return errors.New("has no want, min or max")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *Scenario) checkParameters(text []byte) error {
 		if len(keys) > 0 && byCase[e.Case] == nil {
 			k := slices.IndexFunc(s.Cases, func(c Case) bool { return c.Name == e.Case })
 			if k < 0 {
-				return expectError(text, i, e, fmt.Errorf("is of case %q, which there is not", e.Case))
+				return expectError(text, i, e, fmt.Errorf("names the case %q, which does not exist", e.Case))
 			}
 			c, err := s.Case(s.Cases[k])
 			if err != nil {

@@ -34,7 +34,7 @@ func TestExpectSaysWhatItIs(t *testing.T) {
 		{`{kind: pinned, what: w, value: x, from: [cache.write], max: 1}`, "only a predicted one can"},
 		{`{kind: predicted, what: w, value: x, document: higher, from: [cache.write], max: 1}`, "follows from all-flash:cache.write, to which nothing is fitted"},
 		{`{kind: predicted, what: w, value: x, document: "-", max: 1}`, "make it pinned"},
-		{`{kind: predicted, what: w, value: x, document: higher}`, "says no want, min or max"},
+		{`{kind: predicted, what: w, value: x, document: higher}`, "has no want, min or max"},
 	} {
 		_, err := Parse([]byte(little + "  - " + row.expect + "\n"))
 		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && (!strings.Contains(got, row.says) || strings.Contains(got, "\n")) {

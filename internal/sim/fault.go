@@ -120,7 +120,7 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 			d.p.nexus.Manage(scsi.LogicalUnitReset, d.lun, 0, func(scsi.TMFResponse) { y.r.event("volume %s: reset is done", v.name) })
 		}, nil
 	}
-	return nil, fmt.Errorf("there is no such kind; it is mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy, lun-reset, cold-restart, suspend, snapshot-revert or snapshot-consolidate")
+	return nil, fmt.Errorf("unknown kind; it is one of mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy, lun-reset, cold-restart, suspend, snapshot-revert or snapshot-consolidate")
 }
 
 // note writes an error of a change into the event log.

@@ -183,7 +183,7 @@ func ParseColumns(text string) (*Columns, error) {
 		*to = &column{name: name, at: n - 1, unit: u}
 	}
 	if c.Offset == nil || c.Length == nil {
-		return nil, fmt.Errorf("%q has no offset= or no length=, which a request needs", text)
+		return nil, fmt.Errorf("%q lacks offset= or length=, which a request needs", text)
 	}
 	return c, nil
 }
@@ -210,7 +210,7 @@ func (c *Columns) format() *format {
 				in.Comma = rune(sep)
 				line, err := in.Read()
 				if err != nil {
-					return false, errBad("its quotes do not close")
+					return false, errBad("it has an unclosed quote")
 				}
 				for n = 0; n < min(len(line), maxColumns); n++ {
 					f[n] = []byte(line[n])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,14 +38,43 @@ LIO_RESET = (
 T = TypeVar("T")
 
 
+class Given(threading.Thread):
+    """The time that the machine below has given to this guest since the object was made, in seconds.
+
+    A host that is busy, or stops the guest, takes the processor away for longer than any limit here, and the guest's
+    clocks go on meanwhile. A tick of a second that comes late counts as LATE seconds at most, whatever the clocks say.
+    """
+
+    TICK, LATE = 1.0, 2.0
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seconds = 0.0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Tick until the end."""
+        last = time.monotonic()
+        while not self.over.wait(self.TICK):
+            now = time.monotonic()
+            self.seconds, last = self.seconds + min(now - last, self.LATE), now
+
+
 def wait(what: str, look: Callable[[], T | None], timeout: float = 120, said: object = "") -> T:
-    """Return look()'s first true value; ToolError, with what was said before, when there is none in ample time."""
-    deadline = time.monotonic() + timeout
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise ToolError(f"no {what} after {timeout:g} s. {said}")
-        time.sleep(0.05)
-    return found
+    """Return look()'s first true value; ToolError, with what was said before, when there is none in ample time.
+
+    The time is what this guest was given: see Given.
+    """
+    given = Given()
+    given.start()
+    try:
+        while not (found := look()):
+            if given.seconds > timeout:
+                raise ToolError(f"no {what} after {timeout:g} s. {said}")
+            time.sleep(0.05)
+        return found
+    finally:
+        given.over.set()
 
 
 class KernelLog:

@@ -98,14 +98,13 @@ def readable() -> int:
 
 
 def served() -> bool:
-    """Tell whether targetcli would find somebody."""
+    """Report whether targetcli would find somebody."""
     bus = ["dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.DBus", "/org/freedesktop/DBus"]
     return "true" in run([*bus, "org.freedesktop.DBus.NameHasOwner", "string:org.kernel.TCMUService1"]).stdout
 
 
 #: What a person sees to before the next command: pattern of a command, what is there then.
 SETTLES: list[tuple[str, str, Callable[[], object]]] = [
-    (r"serve .*&$", "service", served),
     (r"^kill", "end of the service", lambda: not served()),
     (r"/loopback/.* create", "disk", lambda: readable() == 1),
     (r"/loopback delete", "end of the disk", lambda: disks() == 0),
@@ -113,6 +112,22 @@ SETTLES: list[tuple[str, str, Callable[[], object]]] = [
     (r"--logout$", "end of the disks", lambda: disks() == 0),
     (r"--rescan$", "new size", lambda: Path("/sys/block/sdb/size").read_text().strip() == str(2 << 21)),
 ]
+
+
+def wait_served(shell: Shell, said: str) -> None:
+    """Wait until the service that the shell has just started is there; one that has ended does not come any more."""
+
+    def look() -> bool:
+        if served():
+            return True
+        if not shell.type("jobs -r"):
+            raise ToolError(f"the service has ended: {shell.type('wait %1; echo exit status $?')}\n{said}")
+        return False
+
+    try:
+        wait("service", look, said=said)
+    except ToolError as e:
+        raise ToolError(f"{e}\n{shell.type('ps -eo pid,stat,wchan:30,etimes,time,args')}") from None
 
 
 def test_targetcli_document(lio: None, initiator: Initiator) -> None:
@@ -132,6 +147,8 @@ def test_targetcli_document(lio: None, initiator: Initiator) -> None:
             for pattern, replacement in VARIES:
                 answer = re.sub(pattern, replacement, answer)
             fresh += [f"    # {command}", *(f"    {line}".rstrip() for line in answer.splitlines())]
+            if re.search(r"serve .*&$", command):
+                wait_served(shell, command)
             for pattern, what, there in SETTLES:
                 if re.search(pattern, command):
                     wait(what, there, said=f"{command}\n{answer}")

@@ -96,10 +96,23 @@ function tick(t: number, step: number, unit: string): string {
   return (t / scale).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-/** Values without neighbours: a line through one point is none, so these are drawn as dots. */
-function alone(values: readonly (number | null | undefined)[]): number[] {
+/** Values with no neighbours, or with few and close ones: nobody sees a line of some pixels, so these are drawn as dots. */
+function alone(values: readonly (number | null | undefined)[], x: (i: number) => number): number[] {
   const known = (i: number) => values[i] !== null && values[i] !== undefined;
-  return values.flatMap((_, i) => (known(i) && !known(i - 1) && !known(i + 1) ? [i] : []));
+  const dots: number[] = [];
+  for (let i = 0, from = 0; i < values.length; i++) {
+    if (!known(i)) from = i + 1;
+    else if (!known(i + 1) && x(i) - x(from) < DOT) dots.push(...Array.from({ length: i + 1 - from }, (_, n) => from + n));
+  }
+  return dots;
+}
+
+/** The width of a dot in pixels. */
+const DOT = 5;
+
+/** How far apart the labels of times are at least, in pixels: those with seconds are longer than the others. */
+function apart(_u: uPlot, _axis: number, from: number, to: number, pixels: number): number {
+  return (45 * (to - from)) / pixels > 30 ? 45 : 75;
 }
 
 interface Live {
@@ -119,7 +132,7 @@ function options(p: Props, live: Live, width: number): uPlot.Options {
       y: { range: (_u, _lo, hi) => [0, p.max ?? Math.max(hi * 1.1, p.least ?? 1)] },
     },
     axes: [
-      { ...axis, space: 75, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => moment(t, step)) },
+      { ...axis, space: apart, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => moment(t, step)) },
       { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => (t === 0 ? "0" : p.unit === "" ? p.show(t) : tick(t, step, p.unit))) },
     ] as uPlot.Axis[],
     series: [
@@ -130,7 +143,7 @@ function options(p: Props, live: Live, width: number): uPlot.Options {
         dash: l.between || l.fill ? [] : l.dash,
         width: 2,
         fill: l.fill ? () => tint(l.colour, 0.2) : undefined,
-        points: { show: false, size: 5, fill: () => css(l.colour), filter: (u: uPlot, i: number) => alone([...(u.data[i] ?? [])]) },
+        points: { show: false, size: DOT, fill: () => css(l.colour), filter: (u: uPlot, i: number) => alone([...(u.data[i] ?? [])], (at) => u.valToPos(u.data[0]?.[at] ?? 0, "x")) },
         spanGaps: false,
       })),
     ] as uPlot.Series[],

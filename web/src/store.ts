@@ -96,8 +96,9 @@ export class Store {
     this.busy = true;
     try {
       const since = this.restarted ? 0 : (this.events[0]?.number ?? 0);
-      const [counters, events, offloads, findings] = await Promise.all([
+      const [counters, status, events, offloads, findings] = await Promise.all([
         get<Counters>("/counters"),
+        get<Status>("/status"),
         get<Event[]>(`/events?since=${since}`),
         get<Offload[]>("/offloads"),
         get<Findings>("/findings"),
@@ -107,6 +108,7 @@ export class Store {
       const again = this.restarted;
       this.restarted = !again && this.findings !== undefined && findings.since_start.seconds < this.findings.since_start.seconds;
       this.findings = findings;
+      if (!this.paused || !this.status) this.status = status; // of the same second as the tiles
       if (!this.paused) {
         this.rates.add(counters);
         this.offloads = offloads;
@@ -143,13 +145,11 @@ export class Store {
 
   private async list(): Promise<void> {
     this.stale = false;
-    const [status, volumes, pools, sessions] = await Promise.all([
-      get<Status>("/status"),
+    const [volumes, pools, sessions] = await Promise.all([
       get<Volume[]>("/volumes"),
       get<Pool[]>("/pools"),
       get<Session[]>("/sessions"),
     ]);
-    this.status = status;
     this.volumes = new Map(volumes.map((v) => [v.name, v]));
     this.pools = pools;
     this.sessions = sessions;
