@@ -292,7 +292,7 @@ func (l *clientLink) read() error {
 		case kindPause:
 			var n uint64
 			if n, err = parseLong(k, body); err == nil {
-				l.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
+				err = l.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
 			}
 		case kindGo:
 			if len(body) > 0 {
