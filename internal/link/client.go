@@ -79,7 +79,9 @@ type Client struct {
 	ended   []*scsi.Task
 	endings []func()
 	posted  bool
-	kept    int // answers in the memories of all nexuses
+	kept    int // answers in the memories of all nexuses, and in bequests
+
+	bequests map[hostPort]memory // of nexuses that were closed while no owner is linked
 
 	mu      sync.Mutex
 	conn    net.Conn // guarded by mu: that Stop closes

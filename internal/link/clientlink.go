@@ -189,6 +189,7 @@ func (c *Client) linkUp(g *greeting, addr string) {
 		c.free = append(c.free, uint32(n-1-slot))
 	}
 	c.up = true
+	c.forgetBequests()
 	for _, m := range c.nexuses {
 		m.forget()
 		if !m.closed {
