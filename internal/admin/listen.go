@@ -49,11 +49,8 @@ func (d *daemon) listen() error {
 	}
 	d.admin = d.serveHTTP("admin", adminListener, d.api)
 	if d.forward != nil { // from here on hosts are let in to the array itself
-		err = front.adopt(d.targets())
+		front.adopt(d.targets())
 		d.endForward()
-		if err != nil {
-			return err
-		}
 	}
 	front.serve(d.cfg.firstPort(), d.fail)
 	d.background.Go(d.keepCounters)
