@@ -100,7 +100,7 @@ func (f *forwarding) goOn() {
 	}
 }
 
-// listenMetrics serves the metrics of link and portal, and nothing else.
+// listenMetrics serves the metrics of link and portal, and the page, which says who has the array.
 func (f *forwarding) listenMetrics() error {
 	if f.d.cfg.Metrics.Listen == listenNone {
 		return nil
@@ -114,10 +114,12 @@ func (f *forwarding) listenMetrics() error {
 		l.Close()
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	f.metrics = f.d.serveHTTP("metrics", l, mux)
-	return nil
+	api := http.Handler(http.HandlerFunc(f.status))
+	if f.d.opening != nil {
+		api = f.d.opening
+	}
+	f.metrics, err = f.d.servePeople(l, h, api)
+	return err
 }
 
 // serve lets hosts in once the owner was there. Those that are in from before do not wait for it for longer than they were told.
