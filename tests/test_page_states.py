@@ -52,8 +52,8 @@ def test_nothing_there(new_array: NewArray, look: Opened) -> None:
     expect(page.locator("#chart-held .empty")).to_contain_text("Write to a LUN")
     d.cli("pool", "delete", "only")
     expect(page.locator("#partitions")).to_contain_text("There are no pools. Create one")
-    tries = re.compile(r"Create|Choose|choose|clone|Write|Start|Log in|Clear|listed here")
-    for name in ("overview", "volumes", "pools", "hosts", "events", "volume/none", "nowhere"):
+    tries = re.compile(r"Create|Choose|choose|clone|Write|Start|Log in|Clear|listed here|write a section")
+    for name in ("overview", "volumes", "pools", "hosts", "events", "nodes", "volume/none", "nowhere"):
         v.go(name)
         expect(page.locator(".status")).to_contain_text("iscsi")
         if name == "events":

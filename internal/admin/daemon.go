@@ -101,7 +101,7 @@ func Serve(ctx context.Context, cfg *Config, env Environment) error {
 }
 
 func newDaemon(cfg *Config, env Environment) *daemon {
-	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}, moves: moves{leave: make(chan struct{})}}
+	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}, moves: moves{leave: make(chan struct{}), limit: moveLimit}}
 }
 
 func (d *daemon) run(ctx context.Context) (err error) {
@@ -122,6 +122,9 @@ func (d *daemon) run(ctx context.Context) (err error) {
 			d.front.Load().end()
 		}
 		d.endForward()
+		if !moved {
+			d.endNext()
+		}
 	}()
 	if err == nil {
 		d.notify("STATUS=Recovering the array")
@@ -406,6 +409,7 @@ func (d *daemon) windDown(ready bool) error {
 			if err := d.front.Load().leave(); err != nil {
 				d.log.Warn("sessions did not end their commands in progress", "error", err)
 			}
+			d.standBehind()
 		} else {
 			d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
 			d.front.Load().end()

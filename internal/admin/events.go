@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // maxEvents is how many events are kept; the daemon's log has more.
@@ -75,6 +76,7 @@ type watcher struct {
 	episodes map[string]*episode        // by volume
 	full     map[string]bool            // by pool
 	sessions map[string]bool
+	linked   map[int]bool // nodes
 }
 
 // episode is a run of undercover writes to one volume.
@@ -86,7 +88,7 @@ type episode struct {
 }
 
 func newWatcher(tell func(Event), found *findings) *watcher {
-	return &watcher{tell: tell, found: found, episodes: map[string]*episode{}, full: map[string]bool{}, sessions: map[string]bool{}}
+	return &watcher{tell: tell, found: found, episodes: map[string]*episode{}, full: map[string]bool{}, sessions: map[string]bool{}, linked: map[int]bool{}}
 }
 
 // step compares a reading with the one before.
@@ -208,11 +210,53 @@ func (w *watcher) people(list []Session) {
 	w.sessions = now
 }
 
+// links tells which nodes were linked, and are not any more.
+func (w *watcher) links(list []NodeStatus) {
+	for _, n := range list {
+		now := n.State == NodeForwarding
+		switch was := w.linked[n.ID]; {
+		case now && !was:
+			w.tell(Event{Kind: EventNode, Text: fmt.Sprintf("node %d %s is linked", n.ID, n.Name)})
+		case was && !now:
+			w.tell(Event{Kind: EventNode, Text: fmt.Sprintf("node %d %s is not linked any more", n.ID, n.Name)})
+		}
+		w.linked[n.ID] = now
+	}
+}
+
+// tellOwner tells that this node has the array, where there are others, and who had it before.
+func (d *daemon) tellOwner() {
+	if d.links == nil {
+		return
+	}
+	text := fmt.Sprintf("node %d %s has the array", d.cfg.Node.ID, d.cfg.Node.Name)
+	fenced := 0
+	if s, ok := d.data.store.(interface{ Ownership() rados.Ownership }); ok {
+		own := s.Ownership()
+		text += fmt.Sprintf(", in epoch %d", own.Epoch)
+		fenced = own.Fenced
+	}
+	before := "its owner before"
+	if d.forward != nil {
+		if owner, _ := d.forward.client.Owner(); owner.ID != 0 {
+			before = fmt.Sprintf("node %d %s", owner.ID, owner.Name)
+			if fenced == 0 {
+				text += "; " + before + " had it before, and gave it back"
+			}
+		}
+	}
+	if fenced > 0 {
+		text += "; " + before + " did not give it back, and was fenced"
+	}
+	d.events.add(Event{Kind: EventNode, Text: text})
+	d.log.Info(text)
+}
+
 // watch reads the counters once a second, keeps the history and tells what they say.
 func (d *daemon) watch() {
 	w := newWatcher(func(e Event) {
 		d.events.add(e)
-		if e.Kind != EventSession { // the portal logs those
+		if e.Kind != EventSession && e.Kind != EventNode { // portal and link log those
 			d.log.Info(e.Text)
 		}
 	}, d.findings)
@@ -233,6 +277,7 @@ func (d *daemon) watch() {
 		w.step(c)
 		slow.step(c, rows, d.events.faultCount())
 		w.people(d.sessions())
+		w.links(d.nodes())
 		if time.Since(flushed) >= historyFlush {
 			flushed = time.Now()
 			d.history.Flush()

@@ -203,6 +203,10 @@ func (f *folder) ownership() *OwnershipStatus {
 	own := s.Ownership()
 	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: known(own.Epoch), LeaseAge: leaseAge(own.Age)}
 	o.troubled(own.Trouble, own.Since)
+	if own.From > 0 {
+		at := time.Unix(0, own.From).UTC().Truncate(time.Second)
+		o.Since = &at
+	}
 	if own.Serving {
 		o.State = StateServing
 	}

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,8 +27,9 @@ type forwarding struct {
 
 	mu      sync.Mutex
 	address string // guarded by mu: of the owner's link; "": nobody knows it
-	held    *front // guarded by mu: whose sessions wait where the owner asks for it; nil: there are none yet
+	held    *front // guarded by mu: whose sessions go on where the owner says so; nil: there are none yet
 
+	in      chan struct{} // closed when hosts are let in
 	closing chan struct{}
 	once    sync.Once
 	over    sync.Once
@@ -41,14 +43,14 @@ func (d *daemon) newForwarding() (*forwarding, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarding{d: d, exec: block.NewLive(), adopts: d.front.Load() != nil, closing: make(chan struct{})}
+	f := &forwarding{d: d, exec: block.NewLive(), adopts: d.front.Load() != nil, in: make(chan struct{}), closing: make(chan struct{})}
 	f.client, err = link.NewClient(link.ClientConfig{Self: d.cfg.self(), Targets: max(d.cfg.IOGroups, 1), Secret: b, Exec: f.exec, Address: f.owner, Array: d.shown,
 		StandsBy: d.cfg.Store == storeRados && d.cfg.Rados.Standby, Hold: f.hold, Go: f.goOn, Policy: d.loginPolicy(), Log: d.log})
 	if err != nil {
 		f.exec.Stop()
 		return nil, err
 	}
-	if f.front, err = d.openFront(f.handlers()); err == nil {
+	if f.front, err = d.openFront(f.handlers()); err == nil && !d.follows { // whose array's metrics have that place for now
 		err = f.listenMetrics()
 	}
 	if err != nil {
@@ -71,19 +73,20 @@ func (f *forwarding) handlers() (out []iscsi.Handler) {
 	return out
 }
 
-// hold has what hosts send wait, because the owner asks for it: it is about to leave.
+// hold has what hosts send wait, because the owner asks for it: it is about to leave. Where hosts are about to be let in, or
+// those of before to be adopted, it waits for that: what they send then would come to the owner behind its last look.
 func (f *forwarding) hold(limit time.Duration, done func(error)) {
-	f.mu.Lock()
-	front := f.held
-	f.mu.Unlock()
-	if front == nil { // nobody was let in
-		go done(nil)
-		return
-	}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), moveDrain)
 		defer cancel()
-		done(front.hold(ctx, limit))
+		select {
+		case <-f.in:
+			done(f.front.hold(ctx, limit))
+		case <-f.closing:
+			done(errors.New("it ends"))
+		case <-ctx.Done():
+			done(errors.New("its hosts are not let in yet"))
+		}
 	}()
 }
 
@@ -97,7 +100,7 @@ func (f *forwarding) goOn() {
 	}
 }
 
-// listenMetrics serves the metrics of link and portal, and nothing else.
+// listenMetrics serves the metrics of link and portal, and the page, which says who has the array.
 func (f *forwarding) listenMetrics() error {
 	if f.d.cfg.Metrics.Listen == listenNone {
 		return nil
@@ -111,10 +114,12 @@ func (f *forwarding) listenMetrics() error {
 		l.Close()
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	f.metrics = f.d.serveHTTP("metrics", l, mux)
-	return nil
+	api := http.Handler(http.HandlerFunc(f.status))
+	if f.d.opening != nil {
+		api = f.d.opening
+	}
+	f.metrics, err = f.d.servePeople(l, h, api)
+	return err
 }
 
 // serve lets hosts in once the owner was there. Those that are in from before do not wait for it for longer than they were told.
@@ -132,15 +137,13 @@ func (f *forwarding) serve() {
 		}
 	}
 	if f.adopts {
-		if err := f.front.adopt(f.handlers()); err != nil {
-			f.d.fail(fmt.Errorf("the iSCSI portal: %w", err))
-			return
-		}
+		f.front.adopt(f.handlers())
 	}
 	f.mu.Lock()
 	f.held = f.front
 	f.mu.Unlock()
 	f.front.serve(f.d.cfg.firstPort(), f.d.fail)
+	close(f.in)
 }
 
 // owner says where the owner's link is.

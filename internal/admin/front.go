@@ -21,6 +21,9 @@ type front struct {
 	ports  []net.Listener // by portal group, from the first
 	loops  sync.WaitGroup
 
+	// patience is how long what is under way may take to end where it has to; zero: adoptTime, and then sessionTimeout.
+	patience time.Duration
+
 	mu     sync.Mutex
 	serves bool        // guarded by mu: hosts are let in
 	fail   func(error) // guarded by mu: hears that a listener has ended
@@ -127,7 +130,9 @@ func (f *front) heldUntil() time.Time {
 // waiting reports whether hosts wait for an array that moves.
 func (f *front) waiting() bool { return f != nil && f.portal.OnHold() }
 
-// leave ends what is under way of all sessions, and closes their nexuses. The sessions stay, and wait for adopt.
+// leave ends what is under way of all sessions, and closes their nexuses. The sessions stay, and wait for adopt; a session whose
+// commands do not end is cut off. The limit of a hold is not heeded any more: where it is to be, somebody adopts them in time. An
+// error of it says that something may be with what has carried commands out so far, or that sessions are still its.
 func (f *front) leave() error {
 	f.mu.Lock()
 	f.taken = true
@@ -135,22 +140,30 @@ func (f *front) leave() error {
 		f.timer.Stop()
 	}
 	f.mu.Unlock()
-	if !f.portal.OnHold() { // it never was, or its limit was there before
-		ctx, cancel := context.WithTimeout(context.Background(), adoptTime)
-		defer cancel()
-		if err := f.portal.Hold(ctx, true); err != nil {
-			return err
+	err := iscsi.ErrReleased
+	for errors.Is(err, iscsi.ErrReleased) { // by a hold from before, which has given up: nobody begins one any more
+		if err = f.within(adoptTime, func(ctx context.Context) error { return f.portal.Hold(ctx, true) }); err == nil {
+			err = f.within(sessionTimeout, f.portal.Detach)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
-	defer cancel()
-	return f.portal.Detach(ctx)
+	return err
 }
 
-// adopt has the commands of all sessions carried out by others from now on. Those that are under way end before.
-func (f *front) adopt(handlers []iscsi.Handler) error {
+// within gives fn a time.
+func (f *front) within(limit time.Duration, fn func(context.Context) error) error {
+	if f.patience > 0 {
+		limit = f.patience
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return fn(ctx)
+}
+
+// adopt has the commands of all sessions carried out by others from now on, and lets the portal go on. Those that are under way
+// end before. Sessions that cannot leave what has carried out their commands so far are cut off: hosts log in again.
+func (f *front) adopt(handlers []iscsi.Handler) {
 	if err := f.leave(); err != nil {
-		return fmt.Errorf("commands of sessions do not end: %w", err)
+		f.log.Warn("commands of sessions do not end where they were carried out so far", "error", err)
 	}
 	f.portal.Rehome(handlers, func(n iscsi.Nexus) {
 		if m, ok := n.(*scsi.Nexus); ok { // its port had another state before
@@ -160,7 +173,6 @@ func (f *front) adopt(handlers []iscsi.Handler) error {
 	f.mu.Lock()
 	f.taken = false
 	f.mu.Unlock()
-	return nil
 }
 
 // end closes sessions and portal. It may be called several times.

@@ -203,7 +203,11 @@ func (l *auditLog) open() error {
 	return nil
 }
 
+// write adds a record; a node that has no array has no log of it.
 func (l *auditLog) write(r record) {
+	if l == nil {
+		return
+	}
 	r.Time = time.Now().UTC()
 	b, err := json.Marshal(r)
 	if err != nil {

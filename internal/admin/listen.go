@@ -49,13 +49,11 @@ func (d *daemon) listen() error {
 	}
 	d.admin = d.serveHTTP("admin", adminListener, d.api)
 	if d.forward != nil { // from here on hosts are let in to the array itself
-		err = front.adopt(d.targets())
+		front.adopt(d.targets())
 		d.endForward()
-		if err != nil {
-			return err
-		}
 	}
 	front.serve(d.cfg.firstPort(), d.fail)
+	d.tellOwner()
 	d.background.Go(d.keepCounters)
 	d.background.Go(d.watch)
 	if recorders != nil {
@@ -72,10 +70,6 @@ func (d *daemon) listen() error {
 func (d *daemon) listenHTTP() error {
 	if d.cfg.Metrics.Listen == listenNone {
 		return nil
-	}
-	token, err := Token(d.cfg.Data)
-	if err != nil {
-		return err
 	}
 	l, err := d.metricsDoor().share()
 	if err != nil {
@@ -94,20 +88,30 @@ func (d *daemon) listenHTTP() error {
 		return err
 	}
 	d.metricsAddr = l.Addr()
-	local := loopback(d.metricsAddr)
+	d.metrics, err = d.servePeople(l, h, d.api)
+	return err
+}
+
+// servePeople serves metrics, the interface behind a token, and the page.
+func (d *daemon) servePeople(l net.Listener, figures, api http.Handler) (*http.Server, error) {
+	token, err := Token(d.cfg.Data)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	local := loopback(l.Addr())
 	if !local {
-		d.log.Warn("page and metrics are open to other machines, in clear text; all but /metrics asks for the token", "listen", d.metricsAddr.String())
+		d.log.Warn("page and metrics are open to other machines, in clear text; all but /metrics asks for the token", "listen", l.Addr().String())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	mux.Handle("/api/", newGuard(d.api, token, local, d.audit))
+	mux.Handle("GET /metrics", figures)
+	mux.Handle("/api/", newGuard(api, token, local, d.audit))
 	mux.Handle("/", servePage())
 	var all http.Handler = mux
 	if local {
 		all = ownNames(mux)
 	}
-	d.metrics = d.serveHTTP("metrics", l, all)
-	return nil
+	return d.serveHTTP("metrics", l, all), nil
 }
 
 // doors are those by which commands come, and the pool that the array is in, with their counters.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -39,6 +40,9 @@ type moves struct {
 	busy  bool          // guarded by mu: a move is being tried
 	to    *link.Peer    // guarded by mu: who is to have the array; set once
 	leave chan struct{} // closed when to is set
+	limit time.Duration // moveLimit; for tests
+	// next stands by in this daemon's place as soon as hosts have left it; nil: not yet.
+	next atomic.Pointer[daemon]
 }
 
 // heir returns who is to have the array; nil: it stays.
@@ -55,7 +59,31 @@ func (d *daemon) serve(ctx context.Context) error {
 		if !errors.Is(err, errMoved) {
 			return err
 		}
-		d = d.successor()
+		next := d.moves.next.Load()
+		if next == nil {
+			next = d.successor()
+		}
+		d = next
+	}
+}
+
+// standBehind has the sessions of this daemon's hosts wait for the next owner, from before the array has stopped: however long
+// that takes, they hear of a transition when the limit of the hold is there.
+func (d *daemon) standBehind() {
+	s := d.successor()
+	f, err := s.newForwarding()
+	if err != nil {
+		d.log.Error("hosts wait until the array has stopped", "error", err)
+		return
+	}
+	s.forward = f
+	d.moves.next.Store(s)
+}
+
+// endNext ends what was to stand by in the place of a daemon whose array has not moved.
+func (d *daemon) endNext() {
+	if s := d.moves.next.Load(); s != nil {
+		s.endForward()
 	}
 }
 
@@ -121,8 +149,8 @@ func (d *daemon) quiesce() error {
 	ctx, cancel := context.WithTimeout(context.Background(), moveDrain)
 	defer cancel()
 	paused := make(chan error, 1)
-	go func() { paused <- d.links.Pause(ctx, moveLimit) }()
-	own := d.front.Load().hold(ctx, moveLimit)
+	go func() { paused <- d.links.Pause(ctx, d.moves.limit) }()
+	own := d.front.Load().hold(ctx, d.moves.limit)
 	others := <-paused
 	if own == nil && others == nil {
 		return nil

@@ -345,6 +345,39 @@ func TestTakeOverKeepsSessions(t *testing.T) {
 	t.Logf("node %d took over; %d bytes acknowledged, %d admitted, %d recovered", next, acknowledged, admitted, recovered)
 }
 
+// TestMoveThatLasts: an array moves, and the cluster answers its owner no more before it has stopped. The owner's hosts hear of a
+// transition when the limit of the hold is there, though the process still waits for the cluster.
+func TestMoveThatLasts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
+	const limit = 2 * time.Second
+	seed, ctx := testkit.Seed(t), context.Background()
+	p := newPond(t, seed)
+	a := p.node(1, false, func(d *daemon) { d.moves.limit = limit })
+	p.node(2, true)
+	h := a.host(1, seed)
+	a.await("the heir is linked", func(s Status) bool { return len(s.Nodes) == 2 && s.Nodes[1].State == NodeForwarding })
+	if _, ok := h.command(make([]byte, 6), nil, 0); !ok {
+		t.Fatal(h.errors)
+	}
+	p.mu.Lock()
+	p.clients[0].silence()
+	p.mu.Unlock()
+	if _, err := a.Move(ctx, Move{To: "n2"}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	res, err := h.c.Command(0, make([]byte, 6), nil, 0)
+	switch took := time.Since(began); {
+	case err != nil || res.Status != scsi.StatusCheckCondition || len(res.Sense) < 14 || res.Sense[2] != 2 || res.Sense[12] != 4 || res.Sense[13] != 0x0A:
+		t.Errorf("a host hears %+v, %v behind %v\n%s", res, err, took, a.out)
+	case took > limit+20*time.Second:
+		t.Errorf("a host has waited for %v", took)
+	}
+	a.drop()
+}
+
 // TestMoveIsRefused: a move that cannot be is refused in one line, and nothing changes.
 func TestMoveIsRefused(t *testing.T) {
 	if testing.Short() {

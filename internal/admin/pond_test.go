@@ -223,7 +223,7 @@ func freePort(t *testing.T) int {
 const pondSecret = "0123456789abcdef0123456789abcdef"
 
 // node starts a node; one that stands by when standby is true, and else the first owner.
-func (p *pond) node(id int, standby bool) *pondNode {
+func (p *pond) node(id int, standby bool, with ...func(*daemon)) *pondNode {
 	p.t.Helper()
 	dir := hurriedDir(p.t)
 	secret := filepath.Join(dir, "secret")
@@ -249,6 +249,9 @@ volumes:
 	ctx, n.cancel = context.WithCancel(context.Background())
 	d := newDaemon(cfg, Environment{Out: io.Discard, Log: slog.New(slog.NewTextHandler(n.out, nil)), Hurry: n.hurry})
 	d.connects = p.connect
+	for _, fn := range with {
+		fn(d)
+	}
 	go func() { n.end <- d.serve(ctx) }()
 	p.t.Cleanup(n.stop)
 	n.await("it serves, or has a link", func(s Status) bool {

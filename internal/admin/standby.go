@@ -78,10 +78,13 @@ func (d *daemon) openRados(ctx context.Context, exec block.Executor) (*folder, e
 }
 
 // standBehind has the sessions of a process that has given its array away wait for the next owner, before anything is known of that.
-func (o *opening) standBehind() error {
-	f, err := o.d.newForwarding()
-	if err == nil {
-		o.d.forward = f
+func (o *opening) standBehind() (err error) {
+	if o.d.forward == nil {
+		if o.d.forward, err = o.d.newForwarding(); err != nil {
+			return err
+		}
+	}
+	if err = o.d.forward.listenMetrics(); err == nil {
 		o.loops.Go(o.signsOfLife)
 	}
 	return err

@@ -155,7 +155,9 @@ type OwnershipStatus struct {
 	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen; nil: it has
 	// not seen that, or there is no lease.
 	LeaseAge *float64 `json:"lease_age_s,omitempty"`
-	Trouble  string   `json:"trouble,omitempty"` // what the cluster does not answer, or does not take
+	// Since is when this process became the owner; nil: it is not, or that is not known.
+	Since   *time.Time `json:"since,omitempty"`
+	Trouble string     `json:"trouble,omitempty"` // what the cluster does not answer, or does not take
 	// TroubleSince is when that began; nil: there is nothing.
 	TroubleSince *time.Time `json:"trouble_since,omitempty"`
 }
@@ -323,13 +325,14 @@ const (
 	EventUndercover EventKind = "undercover" // a volume is written by offloads
 	EventFull       EventKind = "full"       // a partition reached its cap, or left it
 	EventSession    EventKind = "session"    // an initiator came or went
+	EventNode       EventKind = "node"       // a node took the array, was linked, or is not any more
 )
 
 // Event is something that happened of late.
 type Event struct {
 	Number uint64    `json:"number"` // rises by one
 	Time   time.Time `json:"time"`
-	Kind   EventKind `json:"kind" enum:"change,fault,undercover,full,session"`
+	Kind   EventKind `json:"kind" enum:"change,fault,undercover,full,session,node"`
 	Volume string    `json:"volume,omitempty"`
 	Pool   string    `json:"pool,omitempty"`
 	Text   string    `json:"text"`

@@ -75,6 +75,73 @@ func TestFullStoreRecovers(t *testing.T) {
 	}
 }
 
+// TestFullStoreTakesWhatHasItsPlace: in a store without room writes to new space end with an error before they have filled the
+// write cache, and writes to space that has its place there go on, as many as there are.
+func TestFullStoreTakesWhatHasItsPlace(t *testing.T) {
+	const each, apart = 8, 256 // sectors of a write to new space, and from one to the next: each is destaged by itself
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		mustOK(t, r.do(v, written(at, 1024, 1)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	limitRoom(s)
+	inPlace := func(value byte) {
+		t.Helper()
+		for at := uint64(0); at < 24<<11; at += 1024 {
+			began := r.clock.Now()
+			if status := r.do(v, written(at, 1024, value)); status != block.OK {
+				t.Fatalf("a write to space that has its place ends with %v, with %d pages for which there is no room", status, v.Pool().Part.Refused())
+			}
+			if took := r.clock.Now() - began; took > 5e9 {
+				t.Fatalf("it takes %d ms", took/1e6)
+			}
+		}
+	}
+	for at := uint64(0); at < 40*apart; at += apart {
+		mustOK(t, r.do(w, written(at, each, 2)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if n := v.Pool().Part.Refused(); n == 0 {
+		t.Fatal("all of it finds room: nothing is shown")
+	}
+	inPlace(3)
+	refusedAt := uint64(0)
+	for at := uint64(40 * apart); at < 24<<11 && refusedAt == 0; at += apart {
+		began := r.clock.Now()
+		switch status := r.do(w, written(at, 32*each, 4)); {
+		case status == block.NoSpace && r.clock.Now()-began < 1e9:
+			refusedAt = at
+		case status != block.OK:
+			t.Fatalf("a write to new space ends with %v behind %d ms", status, (r.clock.Now()-began)/1e6)
+		}
+		r.clock.RunUntil(r.clock.Now() + 1e9)
+	}
+	if refusedAt == 0 {
+		t.Fatal("all of it is taken")
+	}
+	inPlace(5)
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	inPlace(6)
+	got := make([]byte, each*512)
+	mustOK(t, r.do(w, &block.Request{Op: block.OpRead, Range: rng(0, each), Data: [][]byte{got}}))
+	if !bytes.Equal(got, bytes.Repeat([]byte{2}, len(got))) {
+		t.Error("what was acknowledged and finds no room is gone")
+	}
+	r.a.DeleteVolume(v, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if n := r.a.Dirty(); n != 0 {
+		t.Errorf("%d bytes are dirty though a volume was deleted", n)
+	}
+	mustOK(t, r.do(w, written(refusedAt, each, 7)))
+	r.check()
+}
+
 // TestUnsupportedAtOnce: a medium that says at once that it gives nothing back is not asked for the next run, nor for the
 // next extent.
 func TestUnsupportedAtOnce(t *testing.T) {

@@ -35,6 +35,7 @@ type fakeTarget struct {
 	exec    block.Executor
 	mem     []byte
 	hidden  bool // Visible says no
+	hung    bool // what is stuck stays so when its nexus is closed
 	opened  int
 	nexuses map[*fakeNexus]bool
 	ended   []*scsi.Task // waiting for Done
@@ -50,6 +51,7 @@ type fakeNexus struct {
 	port  string
 	group uint16
 	stuck []*scsi.Task
+	gone  func() // Close waits for what is stuck
 }
 
 func newFake(exec block.Executor, size int) *fakeTarget {
@@ -147,6 +149,9 @@ func (n *fakeNexus) letGo() {
 		n.t.end(t)
 	}
 	n.stuck = nil
+	if n.gone != nil {
+		n.Close(n.gone)
+	}
 }
 
 func (n *fakeNexus) abort(match func(*scsi.Task) bool) (hit bool) {
@@ -179,6 +184,10 @@ func (n *fakeNexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFRespo
 func (n *fakeNexus) OnReset(func()) {}
 
 func (n *fakeNexus) Close(done func()) {
+	if n.t.hung && len(n.stuck) > 0 {
+		n.gone = done
+		return
+	}
 	n.abort(func(*scsi.Task) bool { return true })
 	delete(n.t.nexuses, n)
 	n.t.exec.Post(done)

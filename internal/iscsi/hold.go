@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -40,13 +41,20 @@ type pending struct {
 // holdTick is how often Hold looks.
 const holdTick = 2 * time.Millisecond
 
+// ErrReleased is the error of Hold and Detach where somebody has released the portal meanwhile.
+var ErrReleased = errors.New("iscsi: the portal was released meanwhile")
+
 // Hold has commands wait that come from now on, and returns when those before them have ended and been answered. Where they
-// have not when ctx ends, the portal goes on and the error says whose. With cut such sessions are ended instead, and the
-// error is that of a session that does not even end. Preconditions: the portal is not held.
+// have not when ctx ends, the portal goes on and the error says whose. With cut such sessions are ended instead, whose commands
+// may still be with what carries them out, and the error is that of a session that does not even end. On a portal that is held
+// already it waits for the same, and whoever gives up first releases the portal for all.
 func (p *Portal) Hold(ctx context.Context, cut bool) error {
-	g := &hold{opened: make(chan struct{})}
 	p.mu.Lock()
-	p.holding.Store(g)
+	g := p.holding.Load()
+	if g == nil {
+		g = &hold{opened: make(chan struct{})}
+		p.holding.Store(g)
+	}
 	p.mu.Unlock()
 	t := time.NewTicker(holdTick)
 	defer t.Stop()
@@ -54,9 +62,12 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 	var end <-chan time.Time
 	for {
 		busy := p.kickBusy(g)
+		if end != nil {
+			busy = unended(busy)
+		}
 		switch {
 		case p.holding.Load() != g:
-			return errors.New("the portal was released meanwhile")
+			return ErrReleased
 		case len(busy) == 0:
 			return nil
 		}
@@ -68,7 +79,7 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 			cut = false
 		}
 		if !cut {
-			p.Release()
+			p.releaseFrom(g)
 			return fmt.Errorf("commands of %s do not end, and of %d sessions in all", busy[0].initiator, len(busy))
 		}
 		for _, s := range busy {
@@ -93,6 +104,16 @@ func (p *Portal) kickBusy(g *hold) (busy []*session) {
 	return busy
 }
 
+// unended leaves out the sessions that have ended, though commands of them may be with what carries them out. Preconditions: mu
+// is not held, for an executor may be waited for with a session's homeMu held.
+func unended(list []*session) []*session {
+	return slices.DeleteFunc(list, func(s *session) bool {
+		s.homeMu.Lock()
+		defer s.homeMu.Unlock()
+		return s.over
+	})
+}
+
 // hush notes, for Hold, that no command of the connection is with the SCSI layer or being answered.
 func (c *conn) hush() {
 	g := c.portal.holding.Load()
@@ -109,6 +130,12 @@ func (c *conn) hush() {
 	if int(c.inflight.Load()) == waiting && c.manages.Load() == 0 {
 		c.quiet.Store(g)
 	}
+}
+
+// unhushed reports whether Hold waits for the connection.
+func (c *conn) unhushed() bool {
+	g := c.portal.holding.Load()
+	return g != nil && c.quiet.Load() != g
 }
 
 // awaitOpened has a login wait for the end of a hold.
@@ -138,6 +165,15 @@ func (p *Portal) Release() {
 	}
 }
 
+// releaseFrom is Release for whoever gives up a hold: it leaves a later one alone.
+func (p *Portal) releaseFrom(g *hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.detached && p.holding.Load() == g {
+		p.release()
+	}
+}
+
 // release ends the hold. Preconditions: mu is held.
 func (p *Portal) release() {
 	g := p.holding.Swap(nil)
@@ -152,8 +188,10 @@ func (p *Portal) release() {
 	}
 }
 
-// Detach closes the nexuses of all sessions, which stay, and returns when they are gone, or with ctx's error. Preconditions:
-// the portal is held, though Hold need not have returned.
+// Detach closes the nexuses of all sessions, which stay, and returns when they are gone, or with ctx's error: then all sessions
+// that have not ended are detached all the same, unless their commands had not ended by then, and whoever waits in Hold has not
+// heard so either. ErrReleased says that somebody has released the portal before. Preconditions: the portal is held, though
+// Hold need not have returned.
 func (p *Portal) Detach(ctx context.Context) error {
 	if err := p.awaitQuiet(ctx); err != nil {
 		return err
@@ -196,9 +234,9 @@ func (p *Portal) awaitQuiet(ctx context.Context) error {
 	defer t.Stop()
 	err := error(nil)
 	if g == nil {
-		err = errors.New("the portal was released meanwhile")
+		err = ErrReleased
 	}
-	for err == nil && len(p.kickBusy(g)) > 0 {
+	for err == nil && len(unended(p.kickBusy(g))) > 0 {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -214,7 +252,8 @@ func (p *Portal) awaitQuiet(ctx context.Context) error {
 }
 
 // Rehome has the targets' commands carried out by other handlers, in the order of Config.Targets, and the portal go on. opened
-// is called for each session's new nexus, with its executor held; it may be nil. Preconditions: Detach has returned.
+// is called for each session's new nexus, with its executor held; it may be nil. A session that Detach has not detached is cut
+// off. Preconditions: Detach or Hold has returned.
 func (p *Portal) Rehome(handlers []Handler, opened func(Nexus)) {
 	p.mu.Lock()
 	for i, t := range p.order {
@@ -223,14 +262,18 @@ func (p *Portal) Rehome(handlers []Handler, opened func(Nexus)) {
 	p.mu.Unlock()
 	for _, s := range p.normal() {
 		s.homeMu.Lock()
-		if !s.over {
-			h := s.target.home.Load()
+		h := s.target.home.Load()
+		switch {
+		case s.over:
+		case s.nexus == nil:
 			h.exec.Lock()
 			s.open(h)
 			if opened != nil {
 				opened(s.nexus)
 			}
 			h.exec.Unlock()
+		case s.home != h:
+			s.conn.abort(errHeld)
 		}
 		s.homeMu.Unlock()
 	}
@@ -254,7 +297,7 @@ func (p *Portal) normal() (list []*session) {
 
 // open makes the session's nexus. Preconditions: homeMu and the executor of the home are held.
 func (s *session) open(h *home) {
-	s.exec, s.nexus = h.exec, h.handler.OpenNexus(s.initiator, s.port, s.key.group)
+	s.home, s.exec, s.nexus = h, h.exec, h.handler.OpenNexus(s.initiator, s.port, s.key.group)
 	s.nexus.OnReset(s.conn.coldReset)
 }
 

@@ -232,11 +232,12 @@ type session struct {
 	port      string // name of the initiator's port
 	since     time.Time
 
-	// homeMu guards over, and nexus and exec against all but the reader, which uses them while the portal is not held. It is
+	// homeMu guards over and home, and nexus and exec against all but the reader, which uses them while the portal is not held. It is
 	// taken before the executor.
 	homeMu sync.Mutex
 	nexus  Nexus // nil in a discovery session, and between Detach and Rehome
 	exec   block.Executor
+	home   *home         // at which nexus is or was
 	over   bool          // its nexus is closed for good
 	closed chan struct{} // closed when its nexus is gone
 	ended  bool          // a discovery session that is told to end; guarded by the portal's mu
@@ -311,10 +312,12 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	}
 	if s.target != nil {
 		s.homeMu.Lock()
-		h := s.target.home.Load()
-		h.exec.Lock()
-		s.open(h)
-		h.exec.Unlock()
+		if s.nexus == nil { // Rehome has not come first
+			h := s.target.home.Load()
+			h.exec.Lock()
+			s.open(h)
+			h.exec.Unlock()
+		}
 		s.homeMu.Unlock()
 	}
 	c.session = s

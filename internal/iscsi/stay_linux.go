@@ -72,7 +72,7 @@ func (c *conn) readReady(s *socket) (more bool, err error) {
 			// Less than was asked for: there is nothing more, and what follows would be a wait.
 			stays = n < asked && c.mayStay(s)
 		}
-		kicked := c.stopping.Load() || c.aborting.Load() || c.reset.Load() || c.look.Load()
+		kicked := c.stopping.Load() || c.aborting.Load() || c.reset.Load() || c.look.Load() || c.unhushed()
 		if !stays || kicked {
 			if err := c.leaveStay(s); err != nil {
 				return false, err

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -185,6 +186,35 @@ func TestStayEnds(t *testing.T) {
 		t.Fatal("the reader of a silent peer stays for ever")
 	}
 	rounds(t, p, 3)
+}
+
+// TestStayHears: who stays hears that the portal is held as soon as its peer says something, though that goes on to do so.
+func TestStayHears(t *testing.T) {
+	r, _ := newCounted(t, 1)
+	c, _ := staying(r)
+	var over atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil && !over.Load() {
+			nop := c.NewHeader(opNopOut|immediateBit, 0)
+			bhs(nop[:]).put32(offTTT, noTag)
+			if err = c.Send(nop, nil, nil); err == nil {
+				_, err = c.Receive()
+			}
+		}
+		ended <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := r.portal.Hold(ctx, false); err != nil {
+		t.Errorf("a session that has no command under way: %v", err)
+	}
+	r.portal.Release()
+	over.Store(true)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestStayNotices: who stays hears of the end of the portal as others do, with a notice to the peer.

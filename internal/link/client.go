@@ -51,6 +51,7 @@ type Client struct {
 	wake    chan struct{} // for the writer
 	moving  atomic.Bool   // the owner was about to leave
 	goes    atomic.Uint64 // how often hosts were to go on
+	pauses  atomic.Int32  // that are not answered
 	local   atomic.Uint64 // commands that were answered here for want of an owner
 	array   string        // which it is, from the first welcome on; it belongs to run, as does epoch
 	epoch   uint64        // the highest of an owner of it
@@ -78,7 +79,9 @@ type Client struct {
 	ended   []*scsi.Task
 	endings []func()
 	posted  bool
-	kept    int // answers in the memories of all nexuses
+	kept    int // answers in the memories of all nexuses, and in bequests
+
+	bequests map[hostPort]memory // of nexuses that were closed while no owner is linked
 
 	mu      sync.Mutex
 	conn    net.Conn // guarded by mu: that Stop closes

@@ -189,6 +189,7 @@ func (c *Client) linkUp(g *greeting, addr string) {
 		c.free = append(c.free, uint32(n-1-slot))
 	}
 	c.up = true
+	c.forgetBequests()
 	for _, m := range c.nexuses {
 		m.forget()
 		if !m.closed {
@@ -292,7 +293,7 @@ func (l *clientLink) read() error {
 		case kindPause:
 			var n uint64
 			if n, err = parseLong(k, body); err == nil {
-				l.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
+				err = l.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
 			}
 		case kindGo:
 			if len(body) > 0 {

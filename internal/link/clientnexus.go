@@ -83,6 +83,8 @@ func (t target) OpenNexus(initiator, port string, targetPort uint16) iscsi.Nexus
 	c.nexuses = append(c.nexuses, n)
 	if c.up {
 		c.openAt(n)
+	} else {
+		n.inherit()
 	}
 	return n
 }
@@ -284,6 +286,9 @@ func (n *nexus) Close(done func()) {
 	}
 	n.closed = true
 	n.abortUnsent(func(*scsi.Task) bool { return true })
+	if !c.up {
+		n.bequeath()
+	}
 	n.forget()
 	switch {
 	case n.opened && c.up:

@@ -24,12 +24,15 @@ type slowOwner struct {
 	n    iscsi.Nexus
 }
 
-func newSlowOwner(t *testing.T) *slowOwner {
+func newSlowOwner(t *testing.T, with ...func(*ClientConfig)) *slowOwner {
 	t.Helper()
 	exec := block.NewLive()
 	t.Cleanup(exec.Stop)
 	c := &Client{cfg: ClientConfig{Self: Node{ID: 2, Ports: 1}, Targets: 1, Log: slog.New(slog.DiscardHandler)}, times: unhurried, exec: exec,
 		wake: make(chan struct{}, 1), calls: map[uint32]*call{}}
+	for _, fn := range with {
+		fn(&c.cfg)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -108,6 +108,8 @@ const (
 	// is waited for.
 	admitTime = time.Minute
 	killTime  = 5 * time.Second
+	// maxPause bounds for how long an owner that is about to leave can have hosts wait: Linux aborts a command behind 30 s.
+	maxPause = 25 * time.Second
 	// handshakeTime bounds TLS and greeting, writeTime one write of at most chunkLen bytes.
 	handshakeTime = 5 * time.Second
 	writeTime     = 10 * time.Second
@@ -122,6 +124,7 @@ const (
 	leastWindow    = 8 << 20   // and at least
 	budgetBytes    = 512 << 20 // of which the windows of all links are taken, but for the least
 	maxTransfer    = 64 << 20  // Data-Out or Data-In of one command, each
+	maxPauses      = 16        // that a node has not answered
 	maxManages     = 4096      // task management functions in progress
 	maxStrangers   = 16        // connections that have not proved that they have the secret
 	maxTargets     = 16

@@ -79,13 +79,18 @@ type refusesPause struct {
 
 func (r refusesPause) Error() string { return fmt.Sprintf("node %d %s: %s", r.n.ID, r.n.Name, r.why) }
 
-// unquiet says that something of a link is under way; nil: nothing is, or the link has ended.
+// unquiet says that something of a link is under way; nil: nothing is, also of one that has ended.
 func (l *serverLink) unquiet() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.dead:
-		return nil
+	case l.dead: // nothing more comes by it, but what it has brought may be carried out
+		select {
+		case <-l.gone:
+			return nil
+		default:
+			return fmt.Errorf("node %d %s: commands of its link, which has ended, do not end", l.node.ID, l.node.Name)
+		}
 	case l.refuses != "":
 		return refusesPause{l.node, l.refuses}
 	case !l.paused:
@@ -108,12 +113,17 @@ func (l *serverLink) heardPaused(body []byte) error {
 
 // pause has what hosts send wait, and tells the owner when nothing of them is under way. Where hosts were to go on before that
 // is so they go on then: what holds them may have begun behind that word. A later owner numbers its pauses anew, and does not
-// hear of this one.
-func (l *clientLink) pause(number uint32, limit time.Duration) {
+// hear of this one. No owner has hosts wait for longer than maxPause: it may have died since.
+func (l *clientLink) pause(number uint32, limit time.Duration) error {
 	c := l.c
+	if c.pauses.Add(1) > maxPauses {
+		return broke("more than %d pauses at a time", maxPauses)
+	}
+	limit = min(limit, maxPause)
 	c.moving.Store(true)
 	goes := c.goes.Load()
 	answer := func(err error) {
+		c.pauses.Add(-1)
 		if err == nil && c.goes.Load() != goes && c.cfg.Go != nil {
 			c.cfg.Go()
 		}
@@ -136,9 +146,10 @@ func (l *clientLink) pause(number uint32, limit time.Duration) {
 	}
 	if c.cfg.Hold == nil {
 		go answer(nil)
-		return
+		return nil
 	}
 	c.cfg.Hold(limit, answer)
+	return nil
 }
 
 // goOn has what hosts send go on.

@@ -1,13 +1,17 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
 
@@ -132,6 +136,103 @@ func TestPauseGivenUp(t *testing.T) {
 	}
 	r.server.Resume()
 	r.relink()
+}
+
+// TestPauseBehindALink: a link that has ended is quiet when nothing that it has brought is carried out any more.
+func TestPauseBehindALink(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	write := r.late(h, 3*time.Second)
+	r.server.mu.Lock()
+	l := r.server.links[2]
+	r.server.mu.Unlock()
+	r.cut()
+	r.poll("the end of the link", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.dead
+	})
+	const says = "node 2 b: commands of its link, which has ended, do not end"
+	if err := r.server.Pause(soon(t, 100*time.Millisecond), time.Second); err == nil || err.Error() != says {
+		t.Errorf("a write is carried out, and the pause ends with %v, want %q", err, says)
+	}
+	if err := r.server.Pause(soon(t, patience), time.Second); err != nil || !r.landed() {
+		t.Errorf("the pause ends with %v, and the write has landed: %v", err, r.landed())
+	}
+	r.server.Resume()
+	r.linked(true)
+	write.wait()
+}
+
+// TestPauseIsBounded: an owner does not have hosts wait for longer than a node lets it, nor asks without an end.
+func TestPauseIsBounded(t *testing.T) {
+	limits := make(chan time.Duration, 2*maxPauses)
+	o := newSlowOwner(t, func(cfg *ClientConfig) {
+		cfg.Hold = func(limit time.Duration, _ func(error)) { limits <- limit } // and is never held
+	})
+	for range maxPauses {
+		o.conn.Write(appendLong(nil, kindPause, 1<<32|0xFFFFFFFF))
+	}
+	for range maxPauses {
+		if limit := <-limits; limit != maxPause {
+			t.Fatalf("hosts are to wait for %v", limit)
+		}
+	}
+	o.conn.Write(appendLong(nil, kindPause, 1<<32|1000))
+	for _, err := o.conn.Read(make([]byte, 1<<10)); err == nil; {
+		_, err = o.conn.Read(make([]byte, 1<<10))
+	}
+	if len(limits) > 0 {
+		t.Error("there is no end of pauses")
+	}
+}
+
+// mutePeer is a connection by which a node has said who it is, and which takes what the owner says when it is told to, and fails.
+type mutePeer struct {
+	net.Conn
+	hello io.Reader
+	fails chan struct{}
+}
+
+func (p mutePeer) Read(b []byte) (int, error) { return p.hello.Read(b) }
+func (p mutePeer) Write([]byte) (int, error) {
+	<-p.fails
+	return 0, net.ErrClosed
+}
+
+// TestWelcomeThatFails: a node that goes while it is welcomed is neither waited for nor shown as linked.
+func TestWelcomeThatFails(t *testing.T) {
+	limits := unhurried
+	limits.away = 100 * time.Millisecond
+	r := newRig(t, limits)
+	r.client.Stop()
+	links := func() int {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return len(r.server.links)
+	}
+	r.poll("the end of the link", func() bool { return links() == 0 })
+	hello := greeting{Node: Node{ID: 2, Name: "b", Ports: 1}, process: newIncarnation()}
+	raw, other := net.Pipe()
+	defer other.Close()
+	p := mutePeer{raw, bytes.NewReader(hello.append(nil, kindHello)), make(chan struct{})}
+	met := make(chan error, 1)
+	go func() {
+		_, err := r.server.greet(p, raw)
+		met <- err
+	}()
+	r.poll("the place of the link", func() bool { return links() == 1 })
+	paused := make(chan error, 1)
+	go func() { paused <- r.server.Pause(soon(t, 10*time.Second), time.Second) }()
+	time.Sleep(3 * limits.away) // for who hides the ports of the node
+	close(p.fails)
+	if err := <-met; err == nil {
+		t.Fatal("a node is welcome that has gone")
+	}
+	if err := <-paused; err != nil {
+		t.Errorf("a node that has gone is waited for: %v", err)
+	}
+	r.poll("the node's ports are hidden", func() bool { return r.access() == scsi.AccessUnavailable })
 }
 
 // TestLeavesAFormerOwner: a node whose owner was replaced, and cannot know, goes to the next one when it hears where that is.

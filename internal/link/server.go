@@ -228,7 +228,9 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 	welcome := greeting{Node: s.cfg.Self, process: s.process, policy: s.policy, array: s.cfg.Array, epoch: s.cfg.Epoch, commands: windowCommands, bytes: uint32(l.window),
 		targets: byte(len(s.cfg.Targets)), stamp: s.clock.now(), others: s.others(g.ID)}
 	if _, err := conn.Write(welcome.append(nil, kindWelcome)); err != nil {
+		l.kill(err) // it may be waited for already
 		s.leave(l)
+		s.hide(l.state) // who looked meanwhile took the node for linked
 		return nil, err
 	}
 	raw.SetDeadline(time.Time{})

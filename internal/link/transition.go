@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -37,15 +38,15 @@ const (
 func (c *Client) answer(n *nexus, t *scsi.Task) {
 	c.local.Add(1)
 	q, length, ok := question(t)
-	switch data := n.known[q]; {
+	switch said := n.known[q]; {
 	case t.CDB[0] == opRequestSense:
 		reply(t, senseTransition[:], int(t.CDB[4]))
-	case !ok || data == nil:
+	case !ok || said.data == nil || !said.whole && length > len(said.data):
 		check(t, senseTransition)
 	case q.op == opMaintenanceIn:
-		reply(t, transitioning(data), length)
+		reply(t, transitioning(said.data), length)
 	default:
-		reply(t, data, length)
+		reply(t, said.data, length)
 	}
 	c.endLater(t)
 }
@@ -86,7 +87,13 @@ func question(t *scsi.Task) (q asked, length int, ok bool) {
 }
 
 // memory is what the owner said last on a nexus, by what it was asked. It belongs to the client's executor.
-type memory map[asked][]byte
+type memory map[asked]said
+
+// said is an answer: all of it, or as much as the host wanted to have.
+type said struct {
+	data  []byte
+	whole bool
+}
 
 // Bounds of the memories of all nexuses.
 const (
@@ -106,23 +113,70 @@ func (n *nexus) note(t *scsi.Task) {
 	if op := t.CDB[0]; op != opInquiry && op != opReportLUNs && op != opMaintenanceIn || t.Status != scsi.StatusGood || t.Aborted || n.closed {
 		return
 	}
-	q, _, ok := question(t)
+	q, length, ok := question(t)
 	if !ok || t.InTotal > maxKept || len(t.DataIn) != 1 || len(t.DataIn[0]) < t.InTotal {
 		return
 	}
 	data, had := t.DataIn[0], n.known[q]
+	whole := len(data) < length
 	switch {
-	case bytes.HasPrefix(had, data): // the same, or as much of it as the host wanted
-	case had == nil && n.c.kept >= maxQuestions:
+	case bytes.HasPrefix(had.data, data) && (had.whole || !whole): // the same, or as much of it as the host wanted
+	case had.data == nil && n.c.kept >= maxQuestions:
 	default:
 		if n.known == nil {
 			n.known = memory{}
 		}
-		if had == nil {
+		if had.data == nil {
 			n.c.kept++
 		}
-		n.known[q] = slices.Clone(data)
+		n.known[q] = said{slices.Clone(data), whole}
 	}
+}
+
+// hostPort is a host at a target port, to which units are the same whichever session it asks by.
+type hostPort struct {
+	target    byte
+	port      uint16
+	initiator string
+}
+
+func (n *nexus) hostPort() hostPort { return hostPort{n.target, n.port, n.initiator} }
+
+// bequeath keeps the memory of a nexus that is closed while no owner is linked: a host that logs in again finds its units.
+func (n *nexus) bequeath() {
+	c := n.c
+	if len(n.known) == 0 {
+		return
+	}
+	if c.bequests == nil {
+		c.bequests = map[hostPort]memory{}
+	}
+	c.kept -= len(c.bequests[n.hostPort()])
+	c.bequests[n.hostPort()], n.known = n.known, nil
+}
+
+// inherit has a nexus that is opened while no owner is linked know what the owner has said last to the same host: nothing has
+// changed since. Where there is no room for that it knows nothing.
+func (n *nexus) inherit() {
+	c := n.c
+	m := c.bequests[n.hostPort()]
+	for _, o := range c.nexuses {
+		if o != n && o.hostPort() == n.hostPort() && len(o.known) > len(m) {
+			m = o.known
+		}
+	}
+	if c.kept+len(m) <= maxQuestions {
+		n.known = maps.Clone(m)
+		c.kept += len(m)
+	}
+}
+
+// forgetBequests ends what inherit hands out: there is an owner, who may say otherwise.
+func (c *Client) forgetBequests() {
+	for _, m := range c.bequests {
+		c.kept -= len(m)
+	}
+	c.bequests = nil
 }
 
 // forget ends the memory.

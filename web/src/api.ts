@@ -104,6 +104,29 @@ export interface Session {
   since: string;
 }
 
+/** Who has an array in a Ceph pool. What is not known is left out. */
+export interface Ownership {
+  state: string;
+  owner: string;
+  epoch?: number;
+  lease_age_s?: number;
+  since?: string;
+  trouble?: string;
+  trouble_since?: string;
+}
+
+/** One of the nodes that show the same array, as far as the one that is asked knows. */
+export interface NodeStatus {
+  id: number;
+  name: string;
+  state: "owner" | "forwarding" | "away";
+  ports: number[];
+  stands_by?: boolean;
+  address?: string;
+  sessions?: number;
+  commands?: number;
+}
+
 export interface Status {
   version: string;
   data: string;
@@ -111,6 +134,8 @@ export interface Status {
   target: string;
   dirty: number;
   mirrored: boolean;
+  ownership?: Ownership;
+  nodes?: NodeStatus[];
 }
 
 export interface Policy {
@@ -128,7 +153,7 @@ export interface Policy {
 export interface Event {
   number: number;
   time: string;
-  kind: "change" | "fault" | "undercover" | "full" | "session";
+  kind: "change" | "fault" | "undercover" | "full" | "session" | "node";
   volume?: string;
   pool?: string;
   text: string;

@@ -7,14 +7,15 @@ import { store } from "./store";
 
 /** Kinds by what a reader looks for; faults are apart from administration. */
 const KINDS: [label: string, kinds: Event["kind"][]][] = [
-  ["All", ["undercover", "full", "fault", "change", "session"]],
+  ["All", ["undercover", "full", "fault", "change", "session", "node"]],
   ["Undercover and cache", ["undercover", "full"]],
   ["Faults", ["fault"]],
   ["Administration", ["change"]],
   ["Hosts", ["session"]],
+  ["Nodes", ["node"]],
 ];
 
-const NAMES: Record<Event["kind"], string> = { undercover: "undercover", full: "cache", fault: "fault", change: "administration", session: "host" };
+const NAMES: Record<Event["kind"], string> = { undercover: "undercover", full: "cache", fault: "fault", change: "administration", session: "host", node: "node" };
 
 export const NOTHING_YET = "Nothing has happened since the daemon started. Log in with an initiator, or create a volume.";
 

@@ -9,10 +9,11 @@ import { size, stamp } from "./format";
 import { Dialog, type Form } from "./forms";
 import { Events } from "./events";
 import { Overview } from "./overview";
+import { Nodes } from "./nodes";
 import { Hosts, Pools, VolumePage, Volumes } from "./pages";
 import { store } from "./store";
 
-const PAGES = ["overview", "volumes", "pools", "hosts", "events"] as const;
+const PAGES = ["overview", "volumes", "pools", "hosts", "events", "nodes"] as const;
 const THEMES = ["auto", "light", "dark"] as const;
 
 /** What an address says; one that is not encoded right is taken as it is. */
@@ -70,6 +71,27 @@ function Theme() {
   );
 }
 
+function Page({ at, open }: { at: { page: string; name: string }; open: (form: Form) => void }) {
+  switch (at.page) {
+    case "overview":
+      return <Overview open={open} />;
+    case "volumes":
+      return <Volumes open={open} />;
+    case "volume":
+      return <VolumePage key={at.name} name={at.name} open={open} />;
+    case "pools":
+      return <Pools open={open} />;
+    case "hosts":
+      return <Hosts />;
+    case "events":
+      return <Events />;
+    case "nodes":
+      return <Nodes />;
+    default:
+      return <p class="empty">There is no page “{decoded(at.page)}”. Choose one of the links above.</p>;
+  }
+}
+
 /** What browsers say of a daemon that is not there says nothing more. */
 const unreachable = (error: string) => /^(Failed to fetch|Load failed|NetworkError)/.test(error);
 
@@ -122,7 +144,7 @@ function App() {
           ))}
         </nav>
         <span class="status" title={s ? `${s.version}, data in ${s.data}` : ""}>
-          {s ? `iscsi ${s.portal}, ${size(s.dirty)} dirty` : "…"}
+          {s ? `iscsi ${s.portal}${store.elsewhere ? "" : `, ${size(s.dirty)} dirty`}` : "…"}
         </span>
         <button type="button" aria-pressed={store.paused} title="key p" onClick={() => store.pause(!store.paused)}>
           {store.paused ? "Resume" : "Pause"}
@@ -138,16 +160,14 @@ function App() {
         <h1 ref={heading} tabIndex={-1}>
           {name}
         </h1>
-        {at.page === "overview" && <Overview open={setForm} />}
-        {at.page === "volumes" && <Volumes open={setForm} />}
-        {at.page === "volume" && <VolumePage key={at.name} name={at.name} open={setForm} />}
-        {at.page === "pools" && <Pools open={setForm} />}
-        {at.page === "hosts" && <Hosts />}
-        {at.page === "events" && <Events />}
-        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page “{decoded(at.page)}”. Choose one of the links above.</p>}
+        {store.elsewhere && at.page !== "nodes" ? (
+          <p class="empty">This node has no array to show: {store.elsewhere}. Choose Nodes (key 6), which says who has it.</p>
+        ) : (
+          <Page at={at} open={setForm} />
+        )}
       </main>
       <footer>
-        Keys: 1 to 5 choose a page, / searches, p pauses. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
+        Keys: 1 to 6 choose a page, / searches, p pauses. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
       </footer>
       {form && <Dialog key={form.title} form={form} close={() => setForm(null)} open={setForm} />}
     </>

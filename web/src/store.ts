@@ -1,6 +1,6 @@
 // What the page knows, and the loop that asks the daemon for it.
 
-import { get, type Counters, type Event, type Findings, type HistoryRange, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
+import { get, Refusal, type Counters, type Event, type Findings, type HistoryRange, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
 import { look, STRANGER, type Look } from "./colours";
 import { ask, View, type Range } from "./range";
 import { Rates } from "./rates";
@@ -17,6 +17,10 @@ export class Store {
   volumes = new Map<string, Volume>();
   pools: Pool[] = [];
   sessions: Session[] = [];
+  /** Commands a second that nodes have forwarded between the last two listings, by their numbers. */
+  forwarded = new Map<number, number>();
+  /** Why this node has no array to show; "": it has one. */
+  elsewhere = "";
   offloads: Offload[] = []; // in flight
   events: Event[] = []; // newest first
   findings: Findings | undefined;
@@ -34,6 +38,7 @@ export class Store {
   private busy = false;
   private again = false;
   private timer = 0;
+  private noted = 0; // when the status was
   private listeners = new Set<Listener>();
 
   subscribe(fn: Listener): Listener {
@@ -95,6 +100,7 @@ export class Store {
     if (this.paused && !this.stale) return;
     this.busy = true;
     try {
+      if (this.elsewhere !== "" && !(await this.hasArray())) return;
       const since = this.restarted ? 0 : (this.events[0]?.number ?? 0);
       const [counters, status, events, offloads, findings] = await Promise.all([
         get<Counters>("/counters"),
@@ -108,7 +114,7 @@ export class Store {
       const again = this.restarted;
       this.restarted = !again && this.findings !== undefined && findings.since_start.seconds < this.findings.since_start.seconds;
       this.findings = findings;
-      if (!this.paused || !this.status) this.status = status; // of the same second as the tiles
+      if (!this.paused || !this.status) this.note(status); // of the same second as the tiles
       if (!this.paused) {
         this.rates.add(counters);
         this.offloads = offloads;
@@ -121,16 +127,33 @@ export class Store {
       this.error = "";
       this.heard = Date.now();
     } catch (e) {
-      this.error = e instanceof Error ? e.message : String(e);
-      this.restarted ||= e instanceof TypeError;
+      if (e instanceof Refusal && e.status === 503) {
+        this.elsewhere = e.message; // the next reading asks who has it
+        this.restarted = true; // what it has had as the owner is of another time
+      } else {
+        this.error = e instanceof Error ? e.message : String(e);
+        this.restarted ||= e instanceof TypeError;
+      }
     } finally {
       this.busy = false;
+      this.changed();
+      if (this.again) {
+        this.again = false;
+        void this.poll();
+      }
     }
-    this.changed();
-    if (this.again) {
-      this.again = false;
-      void this.poll();
-    }
+  }
+
+  /** Asks a node that had no array whether it has it by now, and what it knows of the others. */
+  private async hasArray(): Promise<boolean> {
+    const status = await get<Status>("/status");
+    this.note(status);
+    this.error = "";
+    this.heard = Date.now();
+    if (status.ownership?.state !== "serving") return false;
+    this.elsewhere = "";
+    this.stale = true;
+    return true;
   }
 
   /** Reads the history of what the page shows. */
@@ -153,6 +176,20 @@ export class Store {
     this.volumes = new Map(volumes.map((v) => [v.name, v]));
     this.pools = pools;
     this.sessions = sessions;
+  }
+
+  /** Notes a status, and what nodes have forwarded since the one before. */
+  private note(status: Status): void {
+    const now = performance.now();
+    const seconds = (now - this.noted) / 1000;
+    const before = new Map(this.status?.nodes?.map((n) => [n.id, n.commands ?? 0]));
+    this.forwarded = new Map();
+    for (const n of status.nodes ?? []) {
+      const was = before.get(n.id);
+      if (was !== undefined && seconds > 0) this.forwarded.set(n.id, Math.max(0, (n.commands ?? 0) - was) / seconds);
+    }
+    this.status = status;
+    this.noted = now;
   }
 }
 

@@ -21,6 +21,8 @@ interface Props<T> {
   keyOf: (row: T) => string;
   /** The column sorted by first; numbers begin with the largest. */
   sort: string;
+  /** Numbers, too, begin with the smallest. */
+  ascending?: boolean;
   search?: boolean;
   /** What to try when there are no rows. */
   empty: string;
@@ -33,7 +35,7 @@ const shape = (c: { number?: boolean; wide?: boolean }) => `${c.number ? "n" : "
 const PAGE = 100;
 
 export function Table<T>(p: Props<T>) {
-  const [sort, setSort] = useState({ name: p.sort, down: p.columns.find((c) => c.name === p.sort)?.number ?? false });
+  const [sort, setSort] = useState({ name: p.sort, down: !p.ascending && (p.columns.find((c) => c.name === p.sort)?.number ?? false) });
   const [text, setText] = useState("");
   const [limit, setLimit] = useState(PAGE);
   const by = p.columns.find((c) => c.name === sort.name) ?? p.columns[0];

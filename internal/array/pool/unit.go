@@ -6,6 +6,7 @@
 package pool
 
 import (
+	"errors"
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
@@ -22,8 +23,10 @@ type Unit struct {
 	reason block.Reason
 	Left   int // operations under way
 	failed bool
-	err    error // of the operation that failed last
-	next   *Unit
+	// refused: its mdisk had no room for it when it was sent, and has not taken it since.
+	refused bool
+	err     error // of the operation that failed last
+	next    *Unit
 }
 
 func (set *Set) getUnit() *Unit {
@@ -98,6 +101,10 @@ func (u *Unit) start(x *backend.Op) {
 	u.d.Write(x)
 }
 
+// Roomless reports whether so much of the pool's cache waits for room at its mdisks that nothing is to be added for which they
+// would need more: the rest of it is for what has its place there.
+func (p *Pool) Roomless() bool { return p.Part.Refused()*4 > p.Part.Limit() }
+
 func (set *Set) destageDone(x *backend.Op) {
 	u := x.Ctx.(*Unit)
 	if x.IO.Err != nil {
@@ -121,6 +128,10 @@ func (set *Set) unitDone(u *Unit) {
 			u.pool.Part.Park(&u.Batch)
 			return
 		}
+		if !u.refused && errors.Is(u.err, block.ErrFull) {
+			u.refused = true
+			u.pool.Part.Refuse(&u.Batch)
+		}
 		set.Exec.At(set.Exec.Now()+wait, func() {
 			if !set.Back.Stopped() { // else its pages stay in NVRAM
 				set.issue(u)
@@ -129,7 +140,13 @@ func (set *Set) unitDone(u *Unit) {
 		})
 		return
 	}
-	u.d.Works()
+	if u.refused {
+		u.refused = false
+		u.pool.Part.Accept(&u.Batch)
+	}
+	if !u.pool.Part.AnyRefused(u.Mdisk) { // else it has no room, though it takes what needs none
+		u.d.Works()
+	}
 	set.Cache.Destaged(&u.Batch)
 	u.next = set.freeUnit
 	set.freeUnit = u

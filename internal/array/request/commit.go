@@ -165,6 +165,10 @@ func (v *Volume) target(w *commitWindow) block.Status {
 		w.phys, w.edit = phys, !mapped || v.Pool().Bad.Any(phys+w.first, w.n) // a start takes off its list what an edit has written
 		return v.Pool().Writable(phys)
 	}
+	if v.Pool().Roomless() { // what is acknowledged would stay in the cache, without room for what has its place
+		v.e.scratch.wait, v.e.scratch.again = false, false
+		return block.NoSpace
+	}
 	if g, ok := v.Map.Allocate(w.index); ok {
 		w.phys, w.fresh = g<<layout.WindowShift, true
 		return block.OK

@@ -137,7 +137,7 @@ func (p *Partition) queue(v *Owner, md int, i uint32) {
 // takes reports whether an mdisk takes another destage, or would if it were there.
 func (p *Partition) takes(mdisk int) bool {
 	l := &p.lanes[mdisk]
-	return l.out < p.c.policy.DestageDepth || l.sent < p.c.policy.DestagePages || l.away
+	return l.out-l.refused < p.c.policy.DestageDepth || l.sent-l.refusedPages < p.c.policy.DestagePages || l.away
 }
 
 // oldest returns the oldest page on lists by mdisk whose mdisk takes another: a busy one must not hold up the others.

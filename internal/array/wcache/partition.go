@@ -22,6 +22,7 @@ type Partition struct {
 	hosts   map[uint32]int // of these, by host, where hosts have a budget
 	mode    Mode
 	pinned  int // pages that cannot be destaged
+	refused int // pages of batches for which their mdisks have no room
 
 	order  order
 	ring   []*Owner // who has dirty pages
@@ -45,11 +46,13 @@ type Partition struct {
 
 // lane is what the cache knows of an mdisk.
 type lane struct {
-	out  int  // destages under way
-	sent int  // pages of these
-	away bool // it is offline: what is dirty for it gets pinned
-	held bool // it has a redo: nothing else goes to it
-	late bool // a sync of it is under way for which nobody waits
+	out  int // destages under way
+	sent int // pages of these
+	// refused and refusedPages are of those for which the mdisk has no room.
+	refused, refusedPages int
+	away                  bool // it is offline: what is dirty for it gets pinned
+	held                  bool // it has a redo: nothing else goes to it
+	late                  bool // a sync of it is under way for which nobody waits
 }
 
 // AddPartition makes a partition for a pool of so many mdisks. It counts when Open is called.
@@ -264,3 +267,27 @@ func (p *Partition) Park(b *Batch) { p.pinMore(len(b.Pages)) }
 
 // Unpark says that a batch goes to its mdisk after all.
 func (p *Partition) Unpark(b *Batch) { p.pinMore(-len(b.Pages)) }
+
+// Refuse says that a batch waits until its mdisk has room for it, and is tried again. It keeps no
+// other one waiting meanwhile: what has its place there already can go.
+func (p *Partition) Refuse(b *Batch) {
+	l := &p.lanes[b.Mdisk]
+	l.refused++
+	l.refusedPages += len(b.Pages)
+	p.refused += len(b.Pages)
+	p.Kick()
+}
+
+// Accept says that there is room for a batch which was refused.
+func (p *Partition) Accept(b *Batch) {
+	l := &p.lanes[b.Mdisk]
+	l.refused--
+	l.refusedPages -= len(b.Pages)
+	p.refused -= len(b.Pages)
+}
+
+// Refused returns the pages for which their mdisks have no room.
+func (p *Partition) Refused() int { return p.refused }
+
+// AnyRefused reports whether a batch waits until an mdisk has room for it.
+func (p *Partition) AnyRefused(mdisk int) bool { return p.lanes[mdisk].refused > 0 }

@@ -203,6 +203,7 @@ func (s *Store) raise() error {
 	if err == nil {
 		s.extend(sent)
 		s.enter()
+		s.from, s.replaced = s.wallTime(), len(s.evicted)
 		s.renewLater()
 		s.leave()
 	}

@@ -42,21 +42,18 @@ type legacy struct {
 	since int64  // when it was seen first
 }
 
-// leftToHeir reports whether the array is free, and handed to somebody else who may still come.
-func (s *Store) leftToHeir(lease string) (bool, error) {
+// leftToHeir reports whether the array is handed to somebody else who may still come, whether or not its owner has given the lock
+// back yet.
+func (s *Store) leftToHeir(lease string) bool {
 	heir := heirOf(lease)
 	if heir == "" || heir == s.opt.Name || s.opt.Lease == 0 {
-		return false, nil
+		return false
 	}
 	now := s.now()
 	if s.legacy.lease != lease {
 		s.legacy = legacy{lease, now}
 	}
-	if now-s.legacy.since >= s.opt.Lease/2 {
-		return false, nil
-	}
-	list, err := s.lockers()
-	return err == nil && len(list) == 0, err
+	return now-s.legacy.since < s.opt.Lease/2
 }
 
 // pause waits until it is time to look at the array again: soon, where its owner is about to leave.

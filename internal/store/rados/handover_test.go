@@ -91,6 +91,93 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// lateClient is a client of which some calls wait.
+type lateClient struct {
+	*simulated.Client
+	unlocks, looks func() // called before Unlock, and behind Lockers
+}
+
+func (c *lateClient) Unlock(object, name, cookie string) error {
+	if c.unlocks != nil {
+		c.unlocks()
+	}
+	return c.Client.Unlock(object, name, cookie)
+}
+
+func (c *lateClient) Lockers(object, name string) ([]rados.Locker, error) {
+	list, err := c.Client.Lockers(object, name)
+	if c.looks != nil && len(list) > 0 {
+		c.looks()
+	}
+	return list, err
+}
+
+// sleep waits for so many nanoseconds.
+func (c *lateClient) sleep(ns int64) {
+	over := false
+	c.After(ns, func() { over = true })
+	c.Wait(func() bool { return over })
+}
+
+// TestOthersLeaveTheLock: a process that starts while an owner hands the array to another one does not try the lock, which is given
+// back behind its look at it.
+func TestOthersLeaveTheLock(t *testing.T) {
+	c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+	start := func(i int, late func(*lateClient)) *process {
+		p := &process{Process: simulated.NewProcess(v)}
+		p.client = c.Connect(p.Process, "array")
+		l := &lateClient{Client: p.client}
+		if late != nil {
+			late(l)
+		}
+		opt := rados.Options{Log: rados.LogReplicated, Name: fmt.Sprint(i), Cookie: fmt.Sprint("p", i), Lease: leaseNS, Standby: true,
+			Self: rados.Owner{Host: fmt.Sprint("node", i), PID: i}, Lost: func(error) { p.lost = true }}
+		p.Go(func() { p.s, p.err = rados.Open(p.Process, l, opt) })
+		return p
+	}
+	leaving, looked := false, false
+	owner := start(1, func(l *lateClient) {
+		l.unlocks = func() {
+			for leaving = true; !looked; {
+				l.sleep(1e6)
+			}
+		}
+	})
+	v.RunUntil(2e9)
+	if owner.s == nil {
+		t.Fatal(owner.err)
+	}
+	owner.Go(func() {
+		owner.s.HandTo("2")
+		if err := owner.s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for end := v.Now() + 10e9; !leaving && v.Now() < end; {
+		v.RunUntil(v.Now() + 1e6)
+	}
+	other := start(3, func(l *lateClient) {
+		l.looks = func() {
+			if !looked {
+				looked = true
+				l.sleep(100e6) // in which the owner gives the lock back
+			}
+		}
+	})
+	v.RunUntil(v.Now() + 2e9)
+	if !looked || other.serves() {
+		t.Fatalf("the array was handed to another process than the one that has it, which has looked: %v", looked)
+	}
+	heir := start(2, nil)
+	v.RunUntil(v.Now() + 2e9)
+	if !heir.serves() {
+		t.Errorf("the heir has it not: %v", heir.err)
+	}
+	for _, p := range []*process{other, heir} {
+		p.end()
+	}
+}
+
 // TestCountersOfTheDead: an owner that dies leaves counters that are a second old at most, though nobody flushed.
 func TestCountersOfTheDead(t *testing.T) {
 	c, x := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}

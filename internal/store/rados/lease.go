@@ -113,6 +113,10 @@ type Ownership struct {
 	// Since is the time of the day at which that began, in nanoseconds since 1970.
 	Trouble string
 	Since   int64
+	// From is the time of the day at which this ownership began, likewise; 0: it has not. Fenced is how many former owners it had
+	// to fence.
+	From   int64
+	Fenced int
 }
 
 // Ownership describes this process's ownership. It is safe for concurrent use.
@@ -122,7 +126,7 @@ func (s *Store) Ownership() Ownership {
 	if late.what == "" || s.mapsLate.what != "" && s.mapsLate.since < late.since {
 		late = s.mapsLate
 	}
-	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: late.what, Since: late.since}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: late.what, Since: late.since, From: s.from, Fenced: s.replaced}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()

@@ -98,11 +98,12 @@ func (s *Store) tryLock() (bool, error) {
 	if err != nil {
 		return false, wrap("the array's lease cannot be read", err)
 	}
-	if wait, err := s.leftToHeir(before); err != nil || wait {
-		if wait {
+	if s.leftToHeir(before) { // it is not tried, though it may be free by then
+		held, err := s.replaceHolder()
+		if err == nil && !held {
 			s.pause()
 		}
-		return false, wrap("the array's lock cannot be examined", err)
+		return false, err
 	}
 	s.locks++
 	s.cookie = s.opt.Self.cookie(fmt.Sprintf("%s.%d", s.opt.Cookie, s.locks))
@@ -125,22 +126,28 @@ func (s *Store) tryLock() (bool, error) {
 		}
 		return false, wrap("the array cannot be locked", err)
 	}
+	_, err = s.replaceHolder()
+	return false, err
+}
+
+// replaceHolder waits until who holds the lock is gone, and fences it; false: nobody holds it, or has given it back meanwhile.
+func (s *Store) replaceHolder() (bool, error) {
 	list, err := s.lockers()
-	if err != nil || len(list) == 0 { // it was given back meanwhile
+	if err != nil || len(list) == 0 {
 		return false, wrap("the array's lock cannot be examined", err)
 	}
 	if strings.HasPrefix(list[0].Cookie, s.opt.Cookie+".") { // an earlier try's, whose answer was lost
-		return false, wrap("the array's lock cannot be released", s.unlock(list[0].Cookie))
+		return true, wrap("the array's lock cannot be released", s.unlock(list[0].Cookie))
 	}
 	why, err := s.gone(list[0])
 	if err != nil || why == "" {
-		return false, err
+		return true, err
 	}
 	if err := s.evict(list[0]); err != nil {
-		return false, wrap("the array's last owner cannot be fenced", err)
+		return true, wrap("the array's last owner cannot be fenced", err)
 	}
 	s.notice("the array's last owner %s: %s; it is fenced", why, list[0])
-	return false, nil
+	return true, nil
 }
 
 // lockers lists who holds the lock of the head.

@@ -128,6 +128,8 @@ type Store struct {
 	lease       lease  // guarded by mu
 	heir        string // for Close; guarded by mu
 	released    bool   // the lease is not renewed any more; guarded by mu
+	from        int64  // when the epoch was raised, by the time of the day; guarded by mu
+	replaced    int    // former owners that this start has fenced; guarded by mu
 	locked      bool   // this process has the lock; guarded by mu
 	started     bool   // the start has ended, and nobody may cancel it any more; guarded by mu
 	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.

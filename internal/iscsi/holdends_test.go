@@ -1,0 +1,135 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// awhile is a time for what is not to succeed.
+func awhile(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// letGo ends what is stuck.
+func (r *rig) letGo() {
+	r.withFake(func(f *fakeTarget) {
+		f.hung = false
+		for n := range f.nexuses {
+			n.letGo()
+		}
+	})
+}
+
+// isUp tells whether a session's commands are carried out.
+func isUp(t *testing.T, c *Client) {
+	t.Helper()
+	if res, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0); err != nil || res.Status != 0 {
+		t.Fatal(res, err)
+	}
+}
+
+// TestHeldByTwo: of two who hold the portal, the one that gives up releases it, and the other hears so and holds it again. A
+// login that waited for the first goes on behind the second.
+func TestHeldByTwo(t *testing.T) {
+	r := newRig(t, nil)
+	c, other := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	hdr, _ := c.CommandHeader(0, cdb10(opStuck, 0, 0), 0, 0)
+	c.Send(hdr, nil, nil)
+	r.awaitStuck(1)
+	ctx, giveUp := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- r.portal.Hold(ctx, false) }()
+	if !poll(r.portal.OnHold) {
+		t.Fatal("the portal is not held")
+	}
+	in := make(chan *Client, 1)
+	go func() { in <- r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }) }()
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		second <- r.portal.Hold(ctx, false)
+	}()
+	time.Sleep(500 * time.Millisecond) // in which the second has begun
+	giveUp()
+	if err := <-first; err == nil || errors.Is(err, ErrReleased) {
+		t.Errorf("the first says %v", err)
+	}
+	if err := <-second; !errors.Is(err, ErrReleased) {
+		t.Errorf("the second says %v", err)
+	}
+	isUp(t, <-in)
+	if err := r.portal.Hold(awhile(t), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.portal.Detach(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.portal.Rehome([]Handler{r.handler()}, nil)
+	isUp(t, other)
+	r.portal.Release() // nobody holds it
+	if err := r.portal.Detach(within(t)); !errors.Is(err, ErrReleased) {
+		t.Errorf("a portal that is not held is detached: %v", err)
+	}
+}
+
+// TestCutWithoutAnEnd: a session that is cut off, whose command does not end at what carries it out, keeps no others from moving.
+// It can come back when the command has ended, and no sooner.
+func TestCutWithoutAnEnd(t *testing.T) {
+	r := newRig(t, nil)
+	c, other := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	r.withFake(func(f *fakeTarget) { f.hung = true })
+	hdr, _ := c.CommandHeader(0, cdb10(opStuck, 0, 0), 0, 0)
+	c.Send(hdr, nil, nil)
+	r.awaitStuck(1)
+	if err := r.portal.Hold(awhile(t), true); err != nil {
+		t.Fatalf("a session that has ended is waited for: %v", err)
+	}
+	if err := r.portal.Detach(awhile(t)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Detach says %v, and a command is under way", err)
+	}
+	next := r.handler()
+	r.portal.Rehome([]Handler{next}, nil)
+	isUp(t, other)
+	in := make(chan error, 1)
+	go func() {
+		c, err := r.tryLogin(nil)
+		if err == nil {
+			_, err = c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
+		}
+		in <- err
+	}()
+	select {
+	case err := <-in:
+		t.Fatalf("the initiator port logs in again beside its command: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	r.letGo()
+	if err := <-in; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCutAtAnotherHome: sessions that are cut off where nothing could be detached end at what carried them out, and none of the
+// next one's is left.
+func TestCutAtAnotherHome(t *testing.T) {
+	r := newRig(t, nil)
+	r.login(nil)
+	r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	next := r.handler()
+	r.portal.Rehome([]Handler{next}, nil) // a hold has given up
+	if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+		t.Fatal("a session does not end")
+	}
+	for _, f := range []*fakeTarget{r.target, next} {
+		f.exec.Lock()
+		if len(f.nexuses) != 0 {
+			t.Error("a nexus is left open")
+		}
+		f.exec.Unlock()
+	}
+	isUp(t, r.login(nil))
+}
