@@ -147,7 +147,7 @@ func (c *Claim) Unbook() {
 		return
 	}
 	p := c.Pool
-	p.Unbook(c.Host, c.booked, c.bookedHost)
+	p.Book(c.Host, -c.booked, c.bookedHost)
 	c.booked = 0
 	p.g.Freed()
 	p.Relieved()

@@ -112,7 +112,7 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 		parked := d.parked
 		d.parked = nil
 		for _, u := range parked {
-			p.Part.Unpark(&u.Batch)
+			p.Part.Park(-len(u.Batch.Pages))
 			p.Set.issue(u)
 		}
 		p.discardSoon()

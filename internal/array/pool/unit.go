@@ -125,12 +125,12 @@ func (set *Set) unitDone(u *Unit) {
 		wait := u.d.Failed(u.err)
 		if u.d.Offline() {
 			u.d.parked = append(u.d.parked, u)
-			u.pool.Part.Park(&u.Batch)
+			u.pool.Part.Park(len(u.Batch.Pages))
 			return
 		}
 		if !u.refused && errors.Is(u.err, block.ErrFull) {
 			u.refused = true
-			u.pool.Part.Refuse(&u.Batch)
+			u.pool.Part.Refuse(&u.Batch, 1)
 		}
 		set.Exec.At(set.Exec.Now()+wait, func() {
 			if !set.Back.Stopped() { // else its pages stay in NVRAM
@@ -142,7 +142,7 @@ func (set *Set) unitDone(u *Unit) {
 	}
 	if u.refused {
 		u.refused = false
-		u.pool.Part.Accept(&u.Batch)
+		u.pool.Part.Refuse(&u.Batch, -1)
 	}
 	if !u.pool.Part.AnyRefused(u.Mdisk) { // else it has no room, though it takes what needs none
 		u.d.Works()

@@ -75,7 +75,7 @@ func (p *Partition) unlist(v *Owner, i uint32) {
 		c.unlink(&p.direct[md], i)
 	case Pinned:
 		c.unlink(&p.pins[md], i)
-		p.pinMore(-1)
+		p.Park(-1)
 	}
 }
 

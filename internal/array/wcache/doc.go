@@ -23,6 +23,5 @@
 //
 // # Concurrency
 //
-// A state machine on one block.Executor, like all of the array. It calls its user through Hooks
-// only.
+// A state machine on one block.Executor, like all of the array. It calls its user only by Hooks.
 package wcache

@@ -1,5 +1,4 @@
-// Lists of dirty pages, linked through the pages, oldest first. A page is on at most one; which
-// one, its state says.
+// Lists of dirty pages, linked through the pages, oldest first. Its state says on which a page is.
 
 package wcache
 

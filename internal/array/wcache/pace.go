@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	// Dirty data that is not pressed for room stays in the cache while its pool is written to,
-	// because the next write may be to the same place and because hosts want the processor and the
-	// mdisks now. It goes out when nothing came for settleTime, which is looked at that often, and
-	// after settleMost in any case.
+	// Dirty data that is not pressed for room stays in the cache while its pool is written to: the
+	// next write may be to the same place, and hosts want the processor and the mdisks now. It goes
+	// out when nothing came for settleTime, which is its period, and after settleMost in any case.
 	settleTime = 500_000_000
 	settleMost = 30_000_000_000
 	paceSlack  = 10_000_000 // what a paced destager may catch up when it was held up

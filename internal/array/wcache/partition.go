@@ -46,13 +46,12 @@ type Partition struct {
 
 // lane is what the cache knows of an mdisk.
 type lane struct {
-	out  int // destages under way
-	sent int // pages of these
-	// refused and refusedPages are of those for which the mdisk has no room.
-	refused, refusedPages int
+	out                   int  // destages under way
+	sent                  int  // pages of these
 	away                  bool // it is offline: what is dirty for it gets pinned
 	held                  bool // it has a redo: nothing else goes to it
 	late                  bool // a sync of it is under way for which nobody waits
+	refused, refusedPages int  // of out and sent: it has no room for them
 }
 
 // AddPartition makes a partition for a pool of so many mdisks. It counts when Open is called.
@@ -171,20 +170,11 @@ func (c *Cache) leave(pt *Partition, i uint32) {
 	}
 }
 
-// Book counts pages of an offload that waits for room as if it held them; byHost: in the budget of
-// its host, too. Unbook ends that.
+// Book counts pages of an offload that waits for room as if it held them, or (below 0) no longer
+// does so; byHost: in the budget of its host, too.
 func (p *Partition) Book(host uint32, pages int, byHost bool) {
-	p.offload += pages
-	if byHost {
-		p.hosts[host] += pages
-	}
-}
-
-// Unbook is told what Book was.
-func (p *Partition) Unbook(host uint32, pages int, byHost bool) {
-	p.offload -= pages
-	if byHost {
-		p.leaveHost(host, pages)
+	if p.offload += pages; byHost {
+		p.leaveHost(host, -pages)
 	}
 }
 
@@ -200,11 +190,10 @@ func (p *Partition) SetMode(m Mode) {
 	p.Kick()
 }
 
-// Mode is how the partition was told to take writes, ModeNow how it does: without a mirror
-// everything is written through.
+// Mode is how the partition was told to take writes.
 func (p *Partition) Mode() Mode { return p.mode }
 
-// ModeNow is how the partition takes writes now.
+// ModeNow is how it takes them now: without a mirror everything is written through.
 func (p *Partition) ModeNow() Mode {
 	if p.c.unmirrored {
 		return WriteThrough
@@ -254,36 +243,24 @@ func (p *Partition) pin(mdisk int, i uint32) {
 	p.unlist(c.owners[c.pages[i].owner], i)
 	c.pages[i].to(Pinned)
 	c.push(&p.pins[mdisk], i)
-	p.pinMore(1)
+	p.Park(1)
 }
 
-func (p *Partition) pinMore(n int) {
+// Park notes that so many pages cannot get to their mdisk for now, or (below 0) can again.
+func (p *Partition) Park(n int) {
 	p.pinned += n
 	p.c.pinned += n
 }
 
-// Park notes that what was sent cannot get to its mdisk for now; Unpark ends that.
-func (p *Partition) Park(b *Batch) { p.pinMore(len(b.Pages)) }
-
-// Unpark says that a batch goes to its mdisk after all.
-func (p *Partition) Unpark(b *Batch) { p.pinMore(-len(b.Pages)) }
-
-// Refuse says that a batch waits until its mdisk has room for it, and is tried again. It keeps no
+// Refuse notes that a batch waits until its mdisk has room for it (1), or got that (-1). It keeps no
 // other one waiting meanwhile: what has its place there already can go.
-func (p *Partition) Refuse(b *Batch) {
+func (p *Partition) Refuse(b *Batch, by int) {
 	l := &p.lanes[b.Mdisk]
-	l.refused++
-	l.refusedPages += len(b.Pages)
-	p.refused += len(b.Pages)
-	p.Kick()
-}
-
-// Accept says that there is room for a batch which was refused.
-func (p *Partition) Accept(b *Batch) {
-	l := &p.lanes[b.Mdisk]
-	l.refused--
-	l.refusedPages -= len(b.Pages)
-	p.refused -= len(b.Pages)
+	l.refused += by
+	l.refusedPages += by * len(b.Pages)
+	if p.refused += by * len(b.Pages); by > 0 {
+		p.Kick()
+	}
 }
 
 // Refused returns the pages for which their mdisks have no room.

@@ -4,8 +4,7 @@
 // alone may have nearly all.
 //
 // A partition has its floor to itself, and tells nobody what it uses of that. What it uses above it
-// borrows from the pot, page by page, and returns: these two are all that a pot hears, beside the
-// floors.
+// borrows from the pot, page by page, and returns: a pot is told of these two and of the floors.
 //
 // Invariant: floors + lent <= limit; a change of the floors may break it until enough is destaged.
 
