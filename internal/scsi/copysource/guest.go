@@ -1,12 +1,11 @@
-// Copies over I/O groups, on the side of a unit: what an operation of another group does with it. The
-// unit is asked here, when each step begins, whether it would serve it; what fences it ends the guest,
-// and is answered when nothing that the guest began is under way any more. It never waits for the
-// operation's group.
+// Copies over I/O groups and over arrays, on the side of a unit: what an operation of another group, or of
+// another array, does with it. The unit is asked here, when each step begins, whether it would serve
+// it; what fences it ends the guest, and is answered when nothing that the guest began is under way any
+// more. It never waits for the operation.
 
-package copymgr
+package copysource
 
 import (
-	"crypto/subtle"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -17,36 +16,31 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
-// guest is the part that a unit has in an operation of another group.
-type guest struct {
+// Guest is the part that a unit has in an operation elsewhere. Its methods are called with the unit's executor held.
+type Guest struct {
 	// Constant.
-	m      *Manager // of the unit
-	home   *Manager // of the operation
-	x      *server.ITL
-	volume string
-	shift  uint8 // log2 of sectors per logical block
+	s     *Store // of the unit
+	x     *server.ITL
+	ended func(Ending)
 
-	o *operation // of home
-
-	// Of the unit's group.
 	rest, now server.Use    // what the operation does with the unit, and what in its present step
-	token     *rodToken     // that it uses
+	token     *Token        // that it uses
 	ref       block.Ref     // that it holds
 	req       block.Request // a hold, or a place
-	under     *question     // while the request is under way
-	answer    func(reply)   // to it
+	under     *Step         // while the request is under way
+	answer    func(Reply)   // to it
 	waiters   []*server.Waiter
 	left      bool
-	cut       interruption // what ended it
+	cut       Ending // what ended it
 }
 
 // visible returns how the caller sees a unit of this target: by the initiator port that its command
 // came from, or else by the first of its nexuses that may use the unit so. A nexus of a fabric names no initiator but a copy
 // domain: what the administrator has put into the one of that name.
-func (m *Manager) visible(who caller, uses server.Use, is func(*server.Unit) bool) (best *server.ITL) {
+func (m *Store) visible(who Caller, uses server.Use, is func(*server.Unit) bool) (best *server.ITL) {
 	rank := 0
 	for _, n := range m.t.Nexuses() {
-		if s := n.Group().State(); n.Initiator() != who.initiator || n.Fabric() != who.fabric || s == alua.Standby || s == alua.Unavailable {
+		if s := n.Group().State(); n.Initiator() != who.Initiator || n.Fabric() != who.Fabric || s == alua.Standby || s == alua.Unavailable {
 			continue
 		}
 		for _, x := range n.ITLs() {
@@ -57,7 +51,7 @@ func (m *Manager) visible(who caller, uses server.Use, is func(*server.Unit) boo
 			if !x.Excluded(uses&server.UsesWrite != 0) {
 				r = 2
 			}
-			if n.Registrant().Port == who.port {
+			if n.Registrant().Port == who.Port {
 				r = 3
 			}
 			if r > rank {
@@ -69,132 +63,141 @@ func (m *Manager) visible(who caller, uses server.Use, is func(*server.Unit) boo
 }
 
 // admit makes a guest.
-func (m *Manager) admit(home *Manager, x *server.ITL, uses server.Use) *guest {
-	g := &guest{m: m, home: home, x: x, volume: x.Unit().Volume(), shift: x.Unit().Shift(), rest: uses}
+func (m *Store) admit(x *server.ITL, uses server.Use, ended func(Ending)) *Guest {
+	g := &Guest{s: m, x: x, rest: uses, ended: ended}
 	m.guests = append(m.guests, g)
 	return g
 }
 
-// invite makes guests of the units that the caller wants and sees here; nil stands for the others.
-func (m *Manager) invite(home *Manager, who caller, want []*wanted) []*guest {
-	out := make([]*guest, len(want))
-	for i, w := range want {
-		if x := m.visible(who, w.uses, w.names); x != nil {
-			out[i] = m.admit(home, x, w.uses)
-		}
+// Invite makes a guest of a unit that the caller wants and sees here; nil: there is none. ended hears, with the executor
+// held, what ended its part.
+func (m *Store) Invite(who Caller, w *Wanted, ended func(Ending)) *Guest {
+	if x := m.visible(who, w.Uses, w.Names); x != nil {
+		return m.admit(x, w.Uses, ended)
 	}
-	return out
+	return nil
 }
 
-// borrow puts a token to use for another group, by the rules of Manager.token.
-func (m *Manager) borrow(home *Manager, who caller, b []byte) farToken {
-	var k *rodToken
+// Redeem puts a token to use in a guest; is tells whether it is the one. Without a guest, why says so.
+func (m *Store) Redeem(who Caller, is func(*Token) bool, ended func(Ending)) (g *Guest, ref block.Ref, why sense.Code) {
+	k, x, why := m.unlocked(who, is)
+	if why != sense.NoSense {
+		return nil, nil, why
+	}
+	l, ok := k.Ref.(block.Lendable)
+	if !ok {
+		return nil, nil, sense.TokenUnknown
+	}
+	g = m.admit(x, server.UsesData, ended)
+	g.now, g.token = server.UsesData, k
+	k.Use()
+	return g, l.Lend(func() {}), sense.NoSense
+}
+
+// unlocked finds a token that the caller may use, by the rules of Store.Token; is tells whether it is the one. Without
+// one, why says so.
+func (m *Store) unlocked(who Caller, is func(*Token) bool) (k *Token, x *server.ITL, why sense.Code) {
 	for _, q := range m.tokens {
-		if subtle.ConstantTimeCompare(q.bytes[:], b) == 1 {
+		if is(q) {
 			k = q
 		}
 	}
 	if k == nil {
-		return farToken{why: sense.TokenUnknown}
+		return nil, nil, sense.TokenUnknown
 	}
-	x := m.visible(who, server.UsesData, func(u *server.Unit) bool { return u == k.u })
-	if x == nil && !k.u.Removed() {
-		return farToken{why: sense.TokenUnknown}
+	x = m.visible(who, server.UsesData, func(u *server.Unit) bool { return u == k.Unit })
+	if x == nil && !k.Unit.Removed() {
+		return nil, nil, sense.TokenUnknown
 	}
-	if k.gone == sense.NoSense && k.changed() {
-		k.end(sense.TokenRevoked)
-	}
-	if k.gone != sense.NoSense {
-		return farToken{why: k.gone}
-	}
-	l, ok := k.ref.(block.Lendable)
-	if !ok || x == nil {
-		return farToken{why: sense.TokenUnknown}
-	}
-	g := m.admit(home, x, server.UsesData)
-	g.now, g.token = server.UsesData, k
-	k.use()
-	return farToken{g: g, token: k, ref: l.Lend(func() {}), sectors: k.sectors, shift: k.shift}
-}
-
-// serve carries out a step of the operation.
-func (g *guest) serve(q *question, answer func(reply)) {
-	refused := func(status byte, why sense.Code) {
-		answer(reply{status: block.Hardware, sam: status, sense: sense.Data{Code: why}})
+	if k.gone == sense.NoSense && k.Changed() {
+		k.End(sense.TokenRevoked)
 	}
 	switch {
-	case g.cut.status != sam.StatusGood:
-		refused(g.cut.status, g.cut.why)
+	case k.gone != sense.NoSense:
+		return nil, nil, k.gone
+	case x == nil:
+		return nil, nil, sense.TokenUnknown
+	}
+	return k, x, sense.NoSense
+}
+
+// Serve carries out a step of the operation.
+func (g *Guest) Serve(q *Step, answer func(Reply)) {
+	refused := func(status byte, why sense.Code) {
+		answer(Reply{Status: block.Hardware, SAM: status, Sense: sense.Data{Code: why}})
+	}
+	switch {
+	case g.cut.Status != sam.StatusGood:
+		refused(g.cut.Status, g.cut.Why)
 		return
 	case g.left || !g.x.Attached():
-		answer(reply{status: block.Gone, gone: true})
+		answer(Reply{Status: block.Gone, Gone: true})
 		return
 	}
-	if status, why := g.x.Refuses(q.span, q.kind == asksPlace || q.write); status != sam.StatusGood {
+	if status, why := g.x.Refuses(q.Span, q.Kind == Place || q.Write); status != sam.StatusGood {
 		refused(status, why)
 		return
 	}
 	n := g.x.Nexus()
 	g.req = block.Request{Origin: block.OriginXCopy, Host: n.HostID(), Port: n.PortNumber(), Done: g.returned}
-	switch q.kind {
-	case asksCheck:
-		if q.write {
+	switch q.Kind {
+	case Check:
+		if q.Write {
 			g.now |= server.UsesWrite
 		} else {
 			g.now |= server.UsesRead
 		}
-		answer(reply{})
+		answer(Reply{})
 		return
-	case asksHold:
-		g.req.Op, g.req.Ranges = block.OpHold, []block.Range{q.span}
-	case asksPlace:
-		g.req.Op, g.req.Range, g.req.Ref, g.req.Priority = block.OpPlace, q.span, q.ref, q.priority
+	case Hold:
+		g.req.Op, g.req.Ranges = block.OpHold, []block.Range{q.Span}
+	case Place:
+		g.req.Op, g.req.Range, g.req.Ref, g.req.Priority = block.OpPlace, q.Span, q.Ref, q.Priority
 	}
 	g.under, g.answer = q, answer
-	g.m.t.Enqueue(g.x.Unit(), &g.req)
+	g.s.t.Enqueue(g.x.Unit(), &g.req)
 }
 
 // returned is the Done of the guest's requests.
-func (g *guest) returned(r *block.Request) {
-	g.m.t.Enter()
-	defer g.m.t.Leave()
+func (g *Guest) returned(r *block.Request) {
+	g.s.t.Enter()
+	defer g.s.t.Leave()
 	u, answer := g.x.Unit(), g.answer
 	q := g.under
 	g.under, g.answer = nil, nil
-	out := reply{status: r.Status}
+	out := Reply{Status: r.Status}
 	switch {
 	case r.Status != block.OK:
-		out.sam, out.sense = u.Outcome(r)
-	case q.kind == asksPlace:
+		out.SAM, out.Sense = u.Outcome(r)
+	case q.Kind == Place:
 		u.Wrote(r.Op)
 		g.now &^= server.UsesWrite
 	default:
 		g.ref = r.Ref
-		l, ok := g.ref.(block.Lendable)
-		switch {
+		switch l, ok := g.ref.(block.Lendable); {
 		case !ok:
-			out = reply{status: block.Unsupported, gone: true}
-		case g.cut.status != sam.StatusGood:
-			out = reply{status: block.Hardware, sam: g.cut.status, sense: sense.Data{Code: g.cut.why}}
+			out = Reply{Status: block.Unsupported, Gone: true}
+		case g.cut.Status != sam.StatusGood:
+			out = Reply{Status: block.Hardware, SAM: g.cut.Status, Sense: sense.Data{Code: g.cut.Why}}
 		case g.left:
-			out = reply{status: block.Gone, gone: true}
+			out = Reply{Status: block.Gone, Gone: true}
+		default:
+			out.Ref = l.Lend(g.release)
 		}
-		if out.status != block.OK {
+		if out.Status != block.OK {
 			g.release()
-		} else {
-			out.ref = l.Lend(g.release)
 		}
 	}
 	g.req.Ref = nil
 	answer(out)
 	for _, w := range g.waiters {
-		w.Less(g.m.t)
+		w.Less(g.s.t)
 	}
 	g.waiters = nil
 }
 
 // release gives back what the guest holds.
-func (g *guest) release() {
+func (g *Guest) release() {
 	g.now &^= server.UsesRead
 	if r := g.ref; r != nil {
 		g.ref = nil
@@ -202,19 +205,19 @@ func (g *guest) release() {
 	}
 	if k := g.token; k != nil {
 		g.token = nil
-		k.done()
+		k.Done()
 	}
 }
 
-// cancel withdraws the request of a question.
-func (g *guest) cancel(q *question) {
+// Withdraw withdraws the request of a step.
+func (g *Guest) Withdraw(q *Step) {
 	if g.under == q {
 		g.x.Unit().Cancel(&g.req)
 	}
 }
 
-// fence is Manager.Fence of a guest.
-func (g *guest) fence(u *server.Unit, w *server.Waiter, what server.Scope, verdict server.Verdict) {
+// fence is Store.Fence of a guest.
+func (g *Guest) fence(u *server.Unit, w *server.Waiter, what server.Scope, verdict server.Verdict) {
 	how := g.rest
 	if what == server.Step {
 		how = g.now
@@ -233,38 +236,33 @@ func (g *guest) fence(u *server.Unit, w *server.Waiter, what server.Scope, verdi
 		}
 		u.Cancel(&g.req)
 	}
-	if g.cut.status != sam.StatusGood {
+	if g.cut.Status != sam.StatusGood {
 		return
 	}
-	g.cut = interruption{g: g, status: status, why: why}
+	g.cut = Ending{Status: status, Why: why}
 	g.release()
-	g.home.tell(func() {
-		if g.o != nil {
-			g.o.interrupt(g.cut)
-		}
-	})
+	g.ended(g.cut)
 }
 
-// leave ends the guest: its operation needs it no more.
-func (g *guest) leave() {
+// Leave ends the guest: its operation needs it no more.
+func (g *Guest) Leave() {
 	g.left = true
 	g.release()
-	g.m.guests = slices.DeleteFunc(g.m.guests, func(q *guest) bool { return q == g })
+	g.s.guests = slices.DeleteFunc(g.s.guests, func(q *Guest) bool { return q == g })
 }
 
-// What the operation's group says to it.
+// Unit is the guest's unit.
+func (g *Guest) Unit() *server.Unit { return g.x.Unit() }
 
-// dismiss has the guest leave.
-func (g *guest) dismiss() { g.m.tell(g.leave) }
-
-// describe counts what an offload describes, book its end.
-func (g *guest) describe(kind counters.Op, bytes uint64) {
-	g.m.tell(func() { g.x.Unit().Describe(kind, bytes) })
+// Count counts the unit's part in an operation that has ended.
+func (g *Guest) Count(kind counters.Op, status byte, took int64) {
+	g.x.Count(kind, counters.OutcomeOf(status))
+	g.x.Unit().Took(kind, took)
 }
 
-func (g *guest) book(kind counters.Op, outcome counters.Outcome, took int64) {
-	g.m.tell(func() {
-		g.x.Count(kind, outcome)
-		g.x.Unit().Took(kind, took)
-	})
+// EndToken ends the token that the guest uses.
+func (g *Guest) EndToken(why sense.Code) {
+	if g.token != nil {
+		g.token.End(why)
+	}
 }
