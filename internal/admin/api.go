@@ -300,7 +300,7 @@ func (d *daemon) status() Status {
 		s.Page = "http://" + reachable(d.metricsAddr) + "/"
 		s.Metrics = s.Page + "metrics"
 	}
-	s.Ownership, s.Nodes = d.data.ownership(), d.nodes()
+	s.Ownership, s.Nodes, s.Peers = d.data.ownership(), d.nodes(), d.peerStatus()
 	s.Dirty, s.Mirrored = d.dirty(), true
 	for _, g := range d.groups {
 		g.exec.Lock()

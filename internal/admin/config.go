@@ -44,6 +44,8 @@ type Config struct {
 	Volumes []VolumeConfig `yaml:"volumes"`
 	// Node identifies this node among several that show the same array; left out, there is only one.
 	Node *NodeConfig `yaml:"node"`
+	// Peers are other arrays, between which and this one hosts copy.
+	Peers []PeerConfig `yaml:"peers"`
 	// Profile is a timing profile whose costs are applied; empty applies none.
 	Profile string `yaml:"profile"`
 	// TCMU opens the TCMU front end: targetcli makes volumes backstores of LIO.
@@ -250,6 +252,9 @@ func (c *Config) paths() []*string {
 	if c.Node != nil {
 		p = append(p, &c.Node.SecretFile)
 	}
+	for i := range c.Peers {
+		p = append(p, &c.Peers[i].SecretFile)
+	}
 	if h := c.Portal.CHAP; h != nil {
 		p = append(p, &h.SecretFile, &h.MutualSecretFile)
 		for i := range h.Initiators {
@@ -364,6 +369,9 @@ func (c *Config) validate() error {
 		return err
 	}
 	if err := c.validateNode(); err != nil {
+		return err
+	}
+	if err := c.validatePeers(); err != nil {
 		return err
 	}
 	if err := c.validatePools(); err != nil {

@@ -61,7 +61,8 @@ type daemon struct {
 	changing sync.Mutex          // held, before keeping, over a change of all groups
 	portal   *iscsi.Portal
 	links    *link.Server // nil: there are no other nodes
-	forward  *forwarding  // while another node has the array, and until this one lets hosts in; nil: never
+	peers    []*link.CopyClient
+	forward  *forwarding // while another node has the array, and until this one lets hosts in; nil: never
 	front    atomic.Pointer[front]
 	kernel   *kernelDoor   // nil without --tcmu
 	moves    moves         // to other nodes
@@ -106,6 +107,7 @@ func newDaemon(cfg *Config, env Environment) *daemon {
 
 func (d *daemon) run(ctx context.Context) (err error) {
 	moved := false
+	defer d.leavePeers()
 	if !d.follows {
 		err = d.preflight()
 	}
@@ -216,6 +218,9 @@ func (d *daemon) open(ctx context.Context) error {
 		}
 	}
 	d.joinCopies()
+	if err := d.linkPeers(); err != nil {
+		return err
+	}
 	d.sameNames()
 	if err := d.configure(); err != nil {
 		return err
@@ -422,6 +427,7 @@ func (d *daemon) windDown(ready bool) error {
 			cancel()
 		}
 	}
+	d.leavePeers()
 	for _, g := range d.groups {
 		g.withdraw()
 	}

@@ -120,6 +120,9 @@ func (d *daemon) doors() []metrics.Source {
 	if d.links != nil {
 		out = append(out, d.links)
 	}
+	if len(d.cfg.Peers) > 0 {
+		out = append(out, peerCounters{d})
+	}
 	if s, ok := d.data.store.(metrics.Source); ok { // of a pool, which counts what it asks
 		out = append(out, s)
 	}

@@ -143,6 +143,9 @@ func (d *daemon) openLink() error {
 	if cfg.Array, cfg.Epoch, err = d.arrayName(); err != nil {
 		return err
 	}
+	if cfg.Copies, err = d.cfg.copySecrets(); err != nil {
+		return err
+	}
 	if d.forward != nil {
 		cfg.Known = d.forward.client.Known()
 	}

@@ -41,6 +41,11 @@ func (d *daemon) preflight() error {
 			doors = append(doors, d.linkDoor())
 		}
 	}
+	for i := range d.cfg.Peers {
+		if _, err := d.cfg.peerSecret(&d.cfg.Peers[i]); err != nil {
+			return err
+		}
+	}
 	if m := d.metricsDoor(); m.addr != listenNone {
 		doors = append(doors, m)
 	}

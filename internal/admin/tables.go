@@ -260,6 +260,9 @@ func WriteStatus(w io.Writer, s Status) {
 	for _, n := range s.Nodes {
 		writeNode(t, n)
 	}
+	for _, p := range s.Peers {
+		t.row("peer", p.line())
+	}
 	t.row("page", orDash(s.Page))
 	t.row("metrics", orDash(s.Metrics))
 	if !s.Mirrored {
@@ -275,6 +278,18 @@ func (o *OwnershipStatus) line() string {
 		age = fmt.Sprintf("%.1f s ago", *o.LeaseAge)
 	}
 	return fmt.Sprintf("%s; owner %s, epoch %s, lease renewed %s", o.State, orDash(o.Owner), epochText(o.Epoch), age)
+}
+
+// line describes a link of copies.
+func (p *PeerStatus) line() string {
+	text := p.Name + ": copies from it, "
+	if p.Role == PeerDestination {
+		text = p.Name + ": copies to it, "
+	}
+	if p.Linked {
+		return text + fmt.Sprintf("linked to %s at %s, %s read", orDash(p.Node), p.Address, p.Bytes.Human())
+	}
+	return text + fmt.Sprintf("not linked, %s read", p.Bytes.Human())
 }
 
 // epochText is an epoch for people.

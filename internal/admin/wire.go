@@ -135,6 +135,8 @@ type Status struct {
 	Ownership *OwnershipStatus `json:"ownership,omitempty"`
 	// Nodes are those that show the same array; none: this one alone does.
 	Nodes []NodeStatus `json:"nodes,omitempty"`
+	// Peers are other arrays, between which and this one hosts copy.
+	Peers []PeerStatus `json:"peers,omitempty"`
 }
 
 // The states of a process that may have an array in a Ceph pool.

@@ -28,6 +28,8 @@ type ServerConfig struct {
 	// another array, and a lower epoch.
 	Array string
 	Epoch uint64
+	// Copies are other arrays, whose copies may read from this one.
+	Copies []CopySecret
 	// Allowed lists the initiators that may log in; empty allows all.
 	Allowed []string
 	// Policy says in any words who may log in, and where: nodes of which it differs are warned of.
@@ -58,6 +60,8 @@ type Server struct {
 	clock   *clock
 	policy  digest
 	allowed map[string]bool // nil: all
+	// lendings are the arrays that may copy from this one.
+	lendings []*lending
 
 	refused atomic.Uint64 // connections that did not become a link
 
@@ -68,6 +72,7 @@ type Server struct {
 	links     map[uint16]*serverLink // guarded by mu; by node
 	nodes     []*nodeState           // guarded by mu; in the order in which they came
 	strangers []stranger             // guarded by mu; the oldest first
+	lends     map[*lendLink]bool     // guarded by mu
 	granted   int64                  // guarded by mu: bytes of the windows of all links
 	closing   bool                   // guarded by mu
 	pausing   bool                   // guarded by mu: nobody links
@@ -96,7 +101,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Targets) < 1 || len(cfg.Targets) > maxTargets {
 		return nil, fmt.Errorf("link: %d targets", len(cfg.Targets))
 	}
-	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, lends: map[*lendLink]bool{}, stop: make(chan struct{})}
 	if s.cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -114,6 +119,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	var err error
 	if s.tls, err = identity(cfg.Secret); err != nil {
+		return nil, err
+	}
+	if err = s.allowCopies(cfg.Copies); err != nil {
 		return nil, err
 	}
 	for _, n := range cfg.Known {
@@ -188,14 +196,20 @@ func (s *Server) accept(raw net.Conn) {
 	s.know(raw)
 	var l *serverLink
 	if err == nil {
-		l, err = s.greet(conn, raw)
+		if p := s.lendingTo(conn.ConnectionState().ServerName); p != nil {
+			err = s.lend(p, conn, raw)
+		} else {
+			l, err = s.greet(conn, raw)
+		}
 	}
 	if err != nil {
 		s.refused.Add(1)
 		s.cfg.Log.Warn("link: refused", "peer", raw.RemoteAddr().String(), "error", err)
 		return
 	}
-	l.serve()
+	if l != nil {
+		l.serve()
+	}
 }
 
 // greet reads who the peer is, and makes its link where there is none in the way.
@@ -369,6 +383,10 @@ func (s *Server) close() (links []*serverLink) {
 	}
 	for _, x := range s.strangers {
 		x.conn.Close()
+	}
+	for l := range s.lends { // nothing of theirs is waited for
+		l.dead.Store(true)
+		l.raw.Close()
 	}
 	for _, l := range s.links {
 		links = append(links, l)

@@ -11,7 +11,8 @@ import (
 type kind byte
 
 // A message is its length in 4 bytes, big endian, its kind, and its body. Behind the body of a command come its Data-Out and
-// then a stamp, 8 bytes; behind that of a result its Data-In, a stamp behind each chunk. Neither is counted in the length.
+// then a stamp, 8 bytes; behind that of a result its Data-In, a stamp behind each chunk; behind that of the data of a piece its
+// bytes. None of it is counted in the length.
 const (
 	kindHello   kind = 1 + iota // node to owner: who it is
 	kindWelcome                 // owner to node: who that is, and the window
@@ -32,6 +33,27 @@ const (
 	kindPause  // owner to node: hold what hosts send, the array is about to move
 	kindPaused // node to owner: nothing of hosts is under way any more, or why it is
 	kindGo     // owner to node: the array stays, what was held goes on
+
+	// Of a link between two arrays, see copywire.go: from the one that copies,
+	kindCopyHello // who it is
+	kindFind      // units
+	kindToken     // put a token to use
+	kindCheck     // would the unit serve a read?
+	kindHold      // a reference to what the unit has
+	kindPiece     // read a part of what is held
+	kindRelease   // of what is held
+	kindPart      // no step uses the unit any more
+	kindLeave     // of a unit
+	kindDescribe  // what an offload describes
+	kindCount     // an operation has ended
+	kindEndToken
+	// and from the one that is copied from.
+	kindCopyWelcome
+	kindFound
+	kindRuns   // of what is held, before its answer
+	kindAnswer // to check, hold and token
+	kindData   // of a piece; behind the body comes what was read
+	kindEnded  // a unit has ended its part
 )
 
 const (

@@ -65,6 +65,12 @@ var (
 	LinkRefused     = counter("link_refused_total", "Connections from nodes that did not become a link.")
 	LinkTransition  = counter("link_transition_answers_total", "Commands that this node answered itself because no owner was linked.")
 
+	// Links of copies between arrays. Each end has its own: peer is the other array, role what that is in the copies.
+
+	PeerUp    = gauge("peer_up", "1 while there is a link to the other array, else 0.", "peer", "role")
+	PeerLinks = counter("peer_links_total", "Links that were made with the other array.", "peer", "role")
+	PeerBytes = counter("peer_read_bytes_total", "Data that was read at the source for copies to the other array.", "peer", "role")
+
 	// Ownership of an array in a Ceph pool, and what the pool is asked.
 
 	OwnerEpoch      = gauge("owner_epoch", "Number of the current ownership of the array; each take-over and each start raises it.")

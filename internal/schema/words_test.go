@@ -28,6 +28,7 @@ var anyText = map[string]map[string]string{
 		"MdiskConfig":         "name",
 		"MetricsConfig":       "listen",
 		"NodeConfig":          "name listen address secret_file forward",
+		"PeerConfig":          "name nodes secret_file",
 		"PoolConfig":          "name",
 		"PortalConfig":        "listen further target allow set_groups",
 		"RadosConfig":         "pool conf user keyring namespace",

@@ -22,9 +22,11 @@ package scsi
 import (
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sbc"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -44,6 +46,28 @@ func JoinCopies(all ...*Target) {
 	}
 	copymgr.Join(managers...)
 }
+
+// LinkCopies has a target find units to copy from, and tokens, in another array. It is called before the target has a command.
+func LinkCopies(t *Target, a CopyArray) { t.CopyManager().(*copymgr.Manager).Link(a) }
+
+// CopySourceOf returns what other arrays may read of a target, for a link to them.
+func CopySourceOf(t *Target) *CopySource { return t.CopyManager().(*copymgr.Manager).Lends() }
+
+// CopyTokenUnknown is the sense code of a token that an array does not have.
+const CopyTokenUnknown = uint32(sense.TokenUnknown)
+
+// What a link between two arrays moves for copies from one to the other.
+type (
+	CopySource     = copysource.Store
+	CopyArray      = copymgr.Array
+	CopyUnit       = copymgr.ArrayUnit
+	CopyInitiator  = copymgr.Initiator
+	CopyDesignator = copymgr.Designator
+	CopyTokenSum   = copymgr.TokenSum
+	CopyEnding     = copymgr.Ending
+	CopyAnswer     = copymgr.Answer
+	CopyLent       = copysource.Lent
+)
 
 // The objects of the device server, and what it is made with.
 type (

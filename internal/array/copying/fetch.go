@@ -22,10 +22,10 @@ const (
 
 // Want is what a Fetch is to read.
 type Want struct {
-	By            any    // who wants it
-	Phys, Sectors uint64 // in the pool of the source
-	Buf           []byte // where it goes, of an Engine; nil where there is no payload
-	Origin        block.Origin
+	By           any    // who wants it
+	Off, Sectors uint64 // in what the source holds
+	Buf          []byte // where it goes, of an Engine; nil where there is no payload
+	Origin       block.Origin
 	// Done is called with the executor of the destination held. It gets the buffer back, or nil
 	// when that is still with the source.
 	Done func(buf []byte, s block.Status)
@@ -94,7 +94,7 @@ func (e *Engine) Fetch(here block.Executor, s *Source, w Want) *Fetch {
 // serve is called at the source.
 func (f *Fetch) serve() {
 	f.unwanted = false
-	f.src.lender.Serve(f)
+	f.src.lender.Serve(f.Off, f.Sectors, f.Buf, f.Origin, f)
 }
 
 // late is called at the source when the fetch was given up before.

@@ -20,10 +20,13 @@ type lender struct {
 	verdict block.Status
 }
 
-func (l *lender) Sectors() uint64      { return 8 }
-func (l *lender) Release()             {}
-func (l *lender) Serve(f *Fetch)       { l.asked = append(l.asked, f) }
+func (l *lender) Sectors() uint64 { return 8 }
+func (l *lender) Release()        {}
+
 func (l *lender) Intact() block.Status { return l.verdict }
+func (l *lender) Serve(_, _ uint64, _ []byte, _ block.Origin, p block.Piece) {
+	l.asked = append(l.asked, p.(*Fetch))
+}
 
 // TestAbandonedFetches: reads that were given up keep their buffers until the source has answered, or would not
 // begin. A source that has been silent for a while with maxSilent of them is not asked for more, another one is, and

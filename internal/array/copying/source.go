@@ -13,8 +13,8 @@ import (
 // Lender is a reference in the array that has it.
 type Lender interface {
 	block.Ref
-	// Serve begins to read what a fetch asks for, and has its Served called, perhaps at once.
-	Serve(f *Fetch)
+	// Serve begins to read sectors [off, off+n) of the reference, and has Served of p called, perhaps at once.
+	Serve(off, n uint64, buf []byte, origin block.Origin, p block.Piece)
 	// Intact returns OK while the reference holds what it did when it was made, and else why it does
 	// not. Both are called with the lender's executor held.
 	Intact() block.Status
@@ -33,20 +33,30 @@ func Verdict(gone, lost, broken bool) block.Status {
 	return block.OK
 }
 
+// RunList is the runs of a reference. They are constant.
+type RunList interface {
+	Sectors() uint64
+	// Runs calls fn for the runs of [off, off+n), with Start counted from off, until it returns false.
+	Runs(off, n uint64, fn func(extent.Run) bool)
+}
+
 // Source is a reference of one array for copies of others. All of it is constant, so any executor may
 // have it.
 type Source struct {
-	*extent.Ref // its runs alone
-	lender      Lender
-	home        block.Executor
-	back        func()
+	RunList
+	lender Lender
+	home   block.Executor
+	back   func()
 }
 
-var _ block.Ref = (*Source)(nil)
+var _ block.Readable = (*Source)(nil)
+
+// Lost implements what a copy asks of its source: that one is lost is heard of with what is read.
+func (s *Source) Lost() bool { return false }
 
 // Lend makes a Source of a reference of the executor home, which is held. back is called there when it is released.
 func Lend(home block.Executor, lender Lender, runs *extent.Ref, back func()) *Source {
-	return &Source{Ref: runs.View(), lender: lender, home: home, back: back}
+	return &Source{RunList: offsets{runs.View()}, lender: lender, home: home, back: back}
 }
 
 // Lender returns whose reference it is: its own array needs no messages. Who does not hold its
@@ -91,3 +101,75 @@ func (r *Reader) take(by any) (f *Fetch) {
 	}
 	return f
 }
+
+// offsets are the runs of a reference. What is data is at its own offset there, which is all that others have to know.
+type offsets struct{ *extent.Ref }
+
+func (r offsets) Runs(off, n uint64, fn func(extent.Run) bool) {
+	r.Ref.Runs(off, n, func(x extent.Run) bool {
+		x.Phys = off + x.Start
+		return fn(x)
+	})
+}
+
+// States implements block.Readable.
+func (s *Source) States(off, n uint64, fn func(block.Extent) bool) {
+	s.Runs(off, n, func(x extent.Run) bool {
+		return fn(block.Extent{Range: block.Range{Start: off + x.Start, Count: x.Count}, State: x.State})
+	})
+}
+
+// Read implements block.Readable. Preconditions: the executor of the lender is held.
+func (s *Source) Read(off, n uint64, buf []byte, origin block.Origin, p block.Piece) {
+	r := block.Range{Start: off, Count: n}
+	if !r.Within(s.Sectors()) || uint64(len(buf)) != r.Bytes() {
+		p.Served(block.OutOfRange)
+		return
+	}
+	clear(buf) // nobody learns what the memory had before
+	s.lender.Serve(off, n, buf, origin, intact{p, s.lender})
+}
+
+// intact is a piece of which nothing is data that was read while the reference was lost.
+type intact struct {
+	block.Piece
+	lender Lender
+}
+
+func (c intact) Served(s block.Status) {
+	if s == block.OK {
+		s = c.lender.Intact()
+	}
+	c.Piece.Served(s)
+}
+
+// FromRemote makes a Source of a reference of another array, which stays the caller's.
+func FromRemote(r block.Remote) *Source {
+	return &Source{RunList: remoteRuns{r}, lender: remoteLender{r}, home: r.Home(), back: r.Release}
+}
+
+// remoteRuns are offsets of a reference of another array.
+type remoteRuns struct{ block.Remote }
+
+func (r remoteRuns) Runs(off, n uint64, fn func(extent.Run) bool) {
+	r.States(off, n, func(x block.Extent) bool {
+		return fn(extent.Run{Range: block.Range{Start: x.Start - off, Count: x.Count}, State: x.State, Phys: x.Start})
+	})
+}
+
+// remoteLender asks another array for what a fetch wants.
+type remoteLender struct{ block.Remote }
+
+func (r remoteLender) Serve(off, n uint64, buf []byte, origin block.Origin, p block.Piece) {
+	switch {
+	case p.Unwanted():
+		p.Served(block.Cancelled)
+	case buf == nil: // an array without payload has no other one
+		p.Served(block.Unsupported)
+	default:
+		r.Read(off, n, buf, origin, p)
+	}
+}
+
+// Intact implements Lender: the array that has the reference has said so with what was read.
+func (r remoteLender) Intact() block.Status { return block.OK }

@@ -129,6 +129,8 @@ func (set *Set) emitOffloads(e metrics.Emitter) {
 		switch {
 		case k.src == OtherGroup:
 			from = otherGroup
+		case k.src == OtherArray:
+			from = otherArray
 		case int(k.src) < len(set.pools) && set.pools[k.src] != nil:
 			from = set.pools[k.src].name
 		default:

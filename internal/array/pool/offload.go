@@ -28,11 +28,18 @@ var (
 	pathNames = [...]string{"metadata", "copy", "rejected"}
 )
 
-// OtherGroup is the number by which the pools of all other arrays are counted as sources.
-const OtherGroup = 1<<16 - 1
+// OtherGroup is the number by which the pools of all other I/O groups are counted as sources, OtherArray that of the pools of
+// all other arrays.
+const (
+	OtherGroup = 1<<16 - 1
+	OtherArray = 1<<16 - 2
+)
 
-// otherGroup is their name.
-const otherGroup = "(another I/O group)"
+// These are their names.
+const (
+	otherGroup = "(another I/O group)"
+	otherArray = "(another array)"
+)
 
 // CountOffload books an offload that covered so many bytes of v, with data from the pool of number
 // src.

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
-	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -32,10 +31,9 @@ type reading struct {
 	status block.Status
 	next   *reading
 
-	tell *block.Request // is told where the data is bad; nil with what is not a range of a volume
-	op   *op            // of an internal read: it, or a piece of it, is why this is read
-	// fetch is why this is read for another array.
-	fetch *copying.Fetch
+	tell  *block.Request // is told where the data is bad; nil with what is not a range of a volume
+	op    *op            // of an internal read: it, or a piece of it, is why this is read
+	piece block.Piece    // why this is read for another array
 	// skew turns a physical sector of the run that is read into a sector of the volume.
 	skew uint64
 	// bad is the first sector that is known to be bad, lost the first of a transfer that failed
@@ -54,13 +52,14 @@ func (e *Engine) newReading(v *Volume) *reading {
 		e.freeReading = r.next
 	}
 	r.e, r.v, r.next, r.left, r.bad, r.lost = e, v, nil, 1, noSector, noSector // the rest is zero since release
+	v.ops++
 	return r
 }
 
 // unwanted reports whether nobody waits for what is read any more.
 func (r *reading) unwanted() bool {
 	o := r.op
-	return r.cancelled || r.fetch != nil && r.fetch.Unwanted() || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
+	return r.cancelled || r.piece != nil && r.piece.Unwanted() || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
 // IsUnwanted is unwanted of the reading that an operation is a part of.
@@ -88,17 +87,20 @@ func (e *Engine) readInto(o *op, buf []byte, done func(block.Status)) {
 }
 
 func (r *reading) volume(v *Volume, rg block.Range, dst *block.Cursor) {
-	r.v = v
-	v.ops++
 	v.Map.Walk(rg, func(x extent.Run) bool {
-		if x.State == block.Data {
-			r.skew = x.Start - x.Phys
-			r.physical(v.Pool(), x.Phys, x.Count, dst)
-		} else {
-			dst.Zero(int(x.Count) * block.SectorSize)
-		}
-		return true
+		r.skew = x.Start - x.Phys
+		return r.run(v.Pool(), x, dst)
 	})
+}
+
+// run reads a run of a map or a reference.
+func (r *reading) run(p *pool.Pool, x extent.Run, dst *block.Cursor) bool {
+	if x.State == block.Data {
+		r.physical(p, x.Phys, x.Count, dst)
+	} else {
+		dst.Zero(int(x.Count) * block.SectorSize)
+	}
+	return true
 }
 
 // physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.

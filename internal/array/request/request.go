@@ -73,55 +73,16 @@ type rules struct {
 
 // allowed are the rules of a new engine.
 var allowed = rules{may: [NumKinds][NumStates]uint16{
-	KindWrite: {
-		free:     1<<running | 1<<flushing,
-		running:  1<<free | 1<<waiting | 1<<filling | 1<<unwanted | 1<<settling | 1<<answered,
-		waiting:  1 << running,
-		filling:  1 << running,
-		unwanted: 1 << filling,
-		settling: 1 << running,
-		answered: 1 << settling,
-		flushing: 1 << running,
-	},
-	KindCompare: {
-		free:     1<<running | 1<<flushing,
-		running:  1<<free | 1<<waiting | 1<<fetching | 1<<unwanted | 1<<settling | 1<<answered,
-		waiting:  1 << running,
-		fetching: 1 << running,
-		unwanted: 1 << fetching,
-		settling: 1 << running,
-		answered: 1 << settling,
-		flushing: 1 << running,
-	},
-	KindEdit: {
-		free:    1 << running,
-		running: 1<<free | 1<<waiting,
-		waiting: 1 << running,
-	},
-	KindClone: {
-		free:    1 << running,
-		running: 1<<free | 1<<waiting,
-		waiting: 1 << running,
-	},
-	KindMove: { // it begins as a clone
-		free:    1 << running,
-		running: 1<<waiting | 1<<moving,
-		waiting: 1 << running,
-		moving:  1 << running,
-	},
-	KindPiece: {
-		free:     1 << running,
-		running:  1<<free | 1<<waiting | 1<<fetching | 1<<settling | 1<<answered,
-		waiting:  1 << running,
-		fetching: 1 << running,
-		settling: 1 << running,
-		answered: 1 << settling,
-	},
-	KindFlush: {
-		free:     1 << flushing,
-		running:  1 << free,
-		flushing: 1 << running,
-	},
+	KindWrite: {free: 1<<running | 1<<flushing, running: 1<<free | 1<<waiting | 1<<filling | 1<<unwanted | 1<<settling | 1<<answered,
+		waiting: 1 << running, filling: 1 << running, unwanted: 1 << filling, settling: 1 << running, answered: 1 << settling, flushing: 1 << running},
+	KindCompare: {free: 1<<running | 1<<flushing, running: 1<<free | 1<<waiting | 1<<fetching | 1<<unwanted | 1<<settling | 1<<answered,
+		waiting: 1 << running, fetching: 1 << running, unwanted: 1 << fetching, settling: 1 << running, answered: 1 << settling, flushing: 1 << running},
+	KindEdit:  {free: 1 << running, running: 1<<free | 1<<waiting, waiting: 1 << running},
+	KindClone: {free: 1 << running, running: 1<<free | 1<<waiting, waiting: 1 << running},
+	KindMove:  {free: 1 << running, running: 1<<waiting | 1<<moving, waiting: 1 << running, moving: 1 << running}, // it begins as a clone
+	KindPiece: {free: 1 << running, running: 1<<free | 1<<waiting | 1<<fetching | 1<<settling | 1<<answered,
+		waiting: 1 << running, fetching: 1 << running, settling: 1 << running, answered: 1 << settling},
+	KindFlush: {free: 1 << flushing, running: 1 << free, flushing: 1 << running},
 }, lack: [NumKinds]ticket.Set{
 	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
 	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),

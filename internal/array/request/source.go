@@ -38,7 +38,9 @@ func (e *Engine) sourceOf(r block.Ref) source {
 		if own, ok := h.Lender().(*ref); ok && own.e == e { // lent to somebody, and back
 			return own
 		}
-		return &lent{copying.Reader{Source: h}, e}
+		return &lent{copying.Reader{Source: h}, pool.OtherGroup}
+	case block.Remote:
+		return &lent{copying.Reader{Source: copying.FromRemote(h)}, pool.OtherArray}
 	}
 	return nil
 }
@@ -85,17 +87,16 @@ func (r *ref) Intact() block.Status {
 }
 
 // Serve implements copying.Lender: another array's copy reads what the reference holds.
-func (r *ref) Serve(f *copying.Fetch) {
+func (r *ref) Serve(off, n uint64, buf []byte, origin block.Origin, p block.Piece) {
 	e := r.e
 	if s := r.Intact(); s != block.OK {
-		f.Served(s)
+		p.Served(s)
 		return
 	}
 	rd := e.newReading(&e.elsewhere)
-	e.elsewhere.ops++
-	rd.reason, rd.origin, rd.fetch, rd.done = block.ReasonCopyRead, f.Origin, f, f.Served
-	dst := block.Cursor{Vec: [][]byte{f.Buf}}
-	rd.physical(r.pool, f.Phys, f.Sectors, &dst)
+	rd.reason, rd.origin, rd.piece, rd.done = block.ReasonCopyRead, origin, p, p.Served
+	dst := block.Cursor{Vec: [][]byte{buf}}
+	r.Runs(off, n, func(x extent.Run) bool { return rd.run(r.pool, x, &dst) })
 	rd.release()
 	e.EndStep()
 }
@@ -108,7 +109,6 @@ func (r *ref) forget(*op) bool      { return false }
 // read may end early while nobody wants the piece any more.
 func (r *ref) read(c *op) {
 	rd := r.e.newReading(c.v)
-	c.v.ops++
 	rd.reason, rd.origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
 	dst := c.src
 	rd.physical(r.pool, c.from, c.stop-c.cur, &dst)
@@ -118,14 +118,14 @@ func (r *ref) read(c *op) {
 // lent is a reference of another array. Its pieces are read by messages (package copying).
 type lent struct {
 	copying.Reader
-	e *Engine
+	owner uint16 // as its pools are counted
 }
 
-func (l *lent) from() uint16      { return pool.OtherGroup }
+func (l *lent) from() uint16      { return l.owner }
 func (l *lent) forget(c *op) bool { return l.Forget(c) }
 
 func (l *lent) read(c *op) {
-	w := copying.Want{By: c, Phys: c.from, Sectors: c.stop - c.cur, Buf: c.buf, Origin: c.origin, Done: c.fns.fetched}
+	w := copying.Want{By: c, Off: c.from, Sectors: c.stop - c.cur, Buf: c.buf, Origin: c.origin, Done: c.fns.fetched}
 	c.buf = nil
-	l.Read(&l.e.copies, l.e.exec, w)
+	l.Read(&c.v.e.copies, c.v.e.exec, w)
 }

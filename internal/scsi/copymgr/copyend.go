@@ -116,7 +116,7 @@ func (o *operation) finish(status, samStatus byte, data sense.Data) {
 	}
 	m.left(o.x, s)
 	o.book(samStatus, cancelled)
-	for _, g := range o.guests {
+	for _, g := range o.far {
 		g.dismiss()
 	}
 	waiters := o.waiters
@@ -132,17 +132,16 @@ func (o *operation) finish(status, samStatus byte, data sense.Data) {
 
 // book counts the operation once for each part that a unit had in it.
 func (o *operation) book(samStatus byte, cancelled bool) {
-	outcome := counters.OutcomeOf(samStatus)
 	if cancelled {
-		outcome = counters.Check
+		samStatus = sam.StatusTaskAborted
 	}
 	now := o.m.t.Exec().Now()
 	for _, r := range o.roles {
 		if r.g != nil {
-			r.g.book(r.kind, outcome, now-o.start)
+			r.g.book(r.kind, samStatus, now-o.start)
 			continue
 		}
-		r.x.Count(r.kind, outcome)
+		r.x.Count(r.kind, counters.OutcomeOf(samStatus))
 		r.x.Unit().Took(r.kind, now-o.start)
 	}
 }

@@ -210,14 +210,9 @@ func TestNothingIsKept(t *testing.T) {
 			r.dev.end(0, block.OK)
 		}
 		r.exec.RunUntil(r.exec.Now() + 1)
-		valid, counted := 0, 0
-		for _, k := range r.m.tokens {
-			if k.gone == sense.NoSense {
-				valid++
-			}
-		}
+		valid, counted := len(r.m.read.Tokens()), 0
 		for id, h := range r.m.hosts {
-			if counted += h.tokens; h.operations != 0 {
+			if counted += r.m.read.Valid(uint32(id)); h.operations != 0 {
 				t.Errorf("seed %d: initiator %d has %d operations", seed, id, h.operations)
 			}
 		}

@@ -6,6 +6,7 @@ package copymgr
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -109,7 +110,7 @@ const (
 // describe makes the parameter data that both commands begin with.
 func (r *copyResult) describe() []byte {
 	be := binary.BigEndian
-	b := make([]byte, statusSense, statusSense+len(r.sense)+tokenLen+6)
+	b := make([]byte, statusSense, statusSense+len(r.sense)+copysource.TokenLen+6)
 	b[statusAction] = r.sa
 	b[statusStatus] = r.status
 	if r.op != nil {

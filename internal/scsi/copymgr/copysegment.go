@@ -11,6 +11,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -75,7 +76,7 @@ func (c *copying) next(o *operation) {
 		r.Op, r.Origin, r.Flags, r.Data, r.Ref = block.OpHold, block.OriginXCopy, 0, nil, nil
 		r.Range, r.Ranges = block.Range{}, c.from[:]
 		if src.far != nil {
-			o.ask(&question{kind: asksHold, g: src.far, span: from, then: o.answered})
+			o.ask(&question{Step: copysource.Step{Kind: copysource.Hold, Span: from}, g: src.far, then: o.answered})
 			return
 		}
 		o.submit(src.x.Unit())
@@ -138,14 +139,14 @@ const (
 // shift is log2 of sectors per logical block.
 func (d *cscd) shift() uint8 {
 	if d.far != nil {
-		return d.far.shift
+		return d.far.far().shift
 	}
 	return d.x.Unit().Shift()
 }
 
 func (d *cscd) volume() string {
 	if d.far != nil {
-		return d.far.volume
+		return d.far.far().volume
 	}
 	return d.x.Unit().Volume()
 }
@@ -256,11 +257,11 @@ func (c *copying) allowed(o *operation, d *cscd, r block.Range, from byte) bool 
 	case c.checked&use != 0:
 		return true
 	}
-	o.ask(&question{kind: asksCheck, g: d.far, span: r, write: write, then: func(a reply) {
-		switch o.said, o.req.Status = a, a.status; {
+	o.ask(&question{Step: copysource.Step{Kind: copysource.Check, Span: r, Write: write}, g: d.far, then: func(a copysource.Reply) {
+		switch o.said, o.req.Status = a, a.Status; {
 		case o.cancelled():
 			o.requestDone()
-		case a.status != block.OK:
+		case a.Status != block.OK:
 			c.failed(o, d, from)
 		default:
 			c.checked |= use
@@ -276,21 +277,21 @@ func (c *copying) placeFar(o *operation) {
 	if l, ok := ref.(block.Lendable); ok { // held here
 		ref = l.Lend(func() {})
 	}
-	o.ask(&question{kind: asksPlace, g: c.dst.far, span: c.to, ref: ref, priority: c.list.Priority, then: o.answered})
+	o.ask(&question{Step: copysource.Step{Kind: copysource.Place, Span: c.to, Ref: ref, Priority: c.list.Priority}, g: c.dst.far, then: o.answered})
 }
 
-// part lets those units of other groups go that no segment needs any more.
+// part lets those units of peers go that no segment needs any more.
 func (c *copying) part() {
 	for i := range c.list.cscds {
 		if g := c.list.cscds[i].far; g != nil && !slices.ContainsFunc(c.list.Segments[c.at:], func(s copylist.Segment) bool { return s.Src == i || s.Dst == i }) {
-			g.dismiss()
+			g.part()
 		}
 	}
 }
 
 // failed ends the copy because a request to one of its units has.
 func (c *copying) failed(o *operation, d *cscd, from byte) {
-	if o.where == nil && o.said.gone {
+	if o.where == nil && o.said.Gone {
 		c.abort(o, sense.InList(sense.CopyNotReachable, d.offset))
 		return
 	}
@@ -337,7 +338,7 @@ func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *
 	return found, how
 }
 
-func (c *copying) guests() []*guest { return c.list.guests() }
+func (c *copying) farUnits() []farUnit { return c.list.farUnits() }
 
 func (c *copying) refuse(o *operation, by interruption) {
 	is := func(id int) bool {
@@ -346,6 +347,14 @@ func (c *copying) refuse(o *operation, by interruption) {
 	}
 	for i := range c.list.Segments[c.at:] {
 		g := &c.list.Segments[c.at+i]
+		if by.gone && (is(g.Src) || is(g.Dst)) {
+			id := g.Src
+			if !is(id) {
+				id = g.Dst
+			}
+			c.abort(o, sense.InList(sense.CopyNotReachable, c.cscdOf(id).offset))
+			return
+		}
 		if is(g.Dst) {
 			c.forward(o, fromTarget, c.cscdOf(g.Dst), by.status, by.why)
 			return

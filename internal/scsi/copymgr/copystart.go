@@ -36,9 +36,9 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 	}
 	o := &operation{m: m, x: x, source: s, task: t, work: work, discard: discard, host: x.Nexus().HostID(), port: x.Nexus().PortNumber(), start: t.Started(), arrived: t.Arrived()}
 	o.req.Done = o.returned
-	o.guests = work.guests()
-	for _, g := range o.guests {
-		g.o = o
+	o.far = work.farUnits()
+	for _, g := range o.far {
+		g.far().o = o
 	}
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	m.host(o.host).operations++

@@ -12,6 +12,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -76,7 +77,7 @@ func ExtendedCopy(t *server.Task) {
 			return
 		}
 		for i := range l.cscds {
-			if c := &l.cscds[i]; c.far != nil && c.want.length != 0 && c.want.length != block.SectorSize<<c.far.shift {
+			if c := &l.cscds[i]; c.far != nil && c.want.Length != 0 && c.want.Length != block.SectorSize<<c.far.far().shift {
 				l.dismiss()
 				t.Fault(sense.InList(sense.InvalidFieldInList, c.offset+cscdBlockLen+1))
 				return
@@ -94,7 +95,7 @@ func (l *copyList) start(t *server.Task) {
 }
 
 func (l *copyList) dismiss() {
-	for _, g := range l.guests() {
+	for _, g := range l.farUnits() {
 		g.dismiss()
 	}
 }
@@ -102,9 +103,9 @@ func (l *copyList) dismiss() {
 // cscd is a copy source or copy destination, resolved inside the LUN map of the
 // nexus. why tells what is wrong with it; it matters once a segment uses it.
 type cscd struct {
-	x      *server.ITL // nil: the target does not show it
-	want   *wanted     // then: what other groups may have,
-	far    *guest      // and one of them has
+	x      *server.ITL        // nil: the target does not show it
+	want   *copysource.Wanted // then: what peers may have,
+	far    farUnit            // and one of them has
 	why    sense.Code
 	offset int // in the parameter list
 }
@@ -135,7 +136,7 @@ func parseCSCD(n *server.Nexus, b []byte, at int) (cscd, sense.Data) {
 	c.x = named(n, b[cscdCodeSet]&0x0F, b[cscdKind]&0x3F, b[cscdID:cscdID+int(b[cscdIDLen])])
 	size := uint64(binary.BigEndian.Uint32(b[cscdBlockLen:]) & 0xFFFFFF)
 	if c.x == nil {
-		c.want = &wanted{codeSet: b[cscdCodeSet] & 0x0F, kind: b[cscdKind] & 0x3F, id: bytes.Clone(b[cscdID : cscdID+int(b[cscdIDLen])]), length: size}
+		c.want = &copysource.Wanted{CodeSet: b[cscdCodeSet] & 0x0F, Kind: b[cscdKind] & 0x3F, ID: bytes.Clone(b[cscdID : cscdID+int(b[cscdIDLen])]), Length: size}
 		return c, sense.Data{}
 	}
 	c.why = sense.NoSense

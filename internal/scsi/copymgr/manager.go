@@ -6,40 +6,39 @@
 //
 // A copy goes through extendedcopy.go, copystart.go, copysegment.go and copyend.go; those of tokens
 // through populate.go or writetoken.go in the place of the first and the third. What of it is in
-// another I/O group goes through peer.go and guest.go.
+// another I/O group, or in a linked array, goes through peer.go and package copysource.
 package copymgr
 
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
-// Manager is the copy manager of a target. It owns the operations that run, the ROD tokens, and
+// Manager is the copy manager of a target. It owns the operations that run, and
 // what is counted of both for each I_T_L nexus and each initiator.
 type Manager struct {
 	t          *server.Target
-	operations []*operation // that run, in the order of their beginning (copystart.go)
-	tokens     []*rodToken  // in the order of creation (token.go)
+	operations []*operation      // that run, in the order of their beginning (copystart.go)
+	read       *copysource.Store // ROD tokens, and units' parts in operations elsewhere
 	// sources has whatever copies came on, until it is gone and its last operation is over. It is never
 	// walked through.
 	sources map[*server.ITL]*source
 	hosts   []hostUse // by number of the initiator
-	peers   []peer    // the copy managers of other I/O groups (peer.go)
-	guests  []*guest  // units' parts in operations of those (guest.go)
+	peers   []*peer   // the copy managers of other I/O groups, and of linked arrays (peer.go)
 }
 
-// hostUse is what operations and tokens of one initiator take. Both are bounded, so that one
-// initiator leaves room for the others.
+// hostUse is what operations of one initiator take. They are bounded, so that one initiator leaves room for the
+// others.
 type hostUse struct {
 	operations int // that run
-	tokens     int // that are valid
 }
 
 // NewManager makes the copy manager of a target.
 func NewManager(t *server.Target) *Manager {
-	return &Manager{t: t, sources: make(map[*server.ITL]*source)}
+	return &Manager{t: t, read: copysource.New(t), sources: make(map[*server.ITL]*source)}
 }
 
 // managerOf returns the copy manager of a task's target.
@@ -77,10 +76,14 @@ func (m *Manager) Fence(u *server.Unit, w *server.Waiter, what server.Scope, ver
 		o.await(w)
 		o.interrupt(interruption{u: u, status: status, why: why})
 	}
-	for _, g := range slices.Clone(m.guests) {
-		g.fence(u, w, what, verdict)
-	}
+	m.read.Fence(u, w, what, verdict)
 }
+
+// Revoke implements server.CopyManager.
+func (m *Manager) Revoke(u *server.Unit) { m.read.Revoke(u) }
+
+// Lends returns what of the target other arrays may read, for a link to them.
+func (m *Manager) Lends() *copysource.Store { return m.read }
 
 // Stop implements server.CopyManager.
 func (m *Manager) Stop(w *server.Waiter, match func(*server.ITL) bool) {

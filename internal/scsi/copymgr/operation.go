@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -27,10 +28,10 @@ type operation struct {
 	kept    bool // result is in source.results
 	discard bool // result goes with the end
 	req     block.Request
-	where   *server.Unit // where req is; nil: at another group
-	asked   *question    // of another group, until it is answered (peer.go)
-	said    reply        // the last answer
-	guests  []*guest     // units of other groups that it uses
+	where   *server.Unit     // where req is; nil: at a peer
+	asked   *question        // of a peer, until it is answered (peer.go)
+	said    copysource.Reply // the last answer
+	far     []farUnit        // units of peers that it uses
 	state   operationState
 	cut     interruption // what stopped it, if a unit did
 	host    uint32
@@ -53,7 +54,7 @@ const (
 // copyRole is a unit's part in a copy, for the counters.
 type copyRole struct {
 	x    *server.ITL // or:
-	g    *guest
+	g    farUnit
 	kind counters.Op
 }
 
@@ -63,8 +64,8 @@ type copier interface {
 	next(*operation)
 	// ended is called when the request has ended, whatever its status.
 	ended(*operation)
-	// guests returns the units of other groups that the operation uses.
-	guests() []*guest
+	// farUnits returns the units of peers that the operation uses.
+	farUnits() []farUnit
 	// uses returns what the operation does with a unit, and by which I_T_L nexus: in the
 	// step that it is at, or in all that is left of it.
 	uses(o *operation, u *server.Unit, what server.Scope) (*server.ITL, server.Use)
@@ -75,9 +76,10 @@ type copier interface {
 // interruption is why a unit ended an operation: what it would answer to the next request.
 type interruption struct {
 	u      *server.Unit // or:
-	g      *guest       // of another group; nil, both: none did
+	g      farUnit      // of a peer; nil, both: none did
 	status byte
 	why    sense.Code
+	gone   bool // the unit cannot be reached any more
 }
 
 // aborted reports whether the operation's command is being aborted: the operation goes with it.

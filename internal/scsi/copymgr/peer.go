@@ -1,15 +1,16 @@
-// Copies over I/O groups, on the side of the operation: it asks the copy managers of other groups of
-// the same array for units and tokens that its own target does not have, and has them carry out
-// its steps there (guest.go). All of that is messages: nobody waits for an executor, and who
-// has no answer in time goes on without.
+// Copies over I/O groups and over arrays, on the side of the operation: it asks the copy managers of
+// other groups of the same array (group.go), and those of linked arrays (linked.go), for units and tokens
+// that its own target does not have, and has them carry out its steps there. All of that is messages:
+// nobody waits for an executor, and who has no answer in time goes on without.
 
 package copymgr
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -24,38 +25,59 @@ const (
 	maxUnanswered = 1024
 )
 
-// peer is the copy manager of another I/O group.
+// peer is another copy manager that a Manager may ask.
 type peer struct {
-	m          *Manager
+	partner
 	unanswered int
 }
 
-// Join makes the copy managers of the targets of one array know each other. It is called once, before
-// any of them has a command.
-func Join(all ...*Manager) {
-	for _, m := range all {
-		for _, p := range all {
-			if p != m {
-				m.peers = append(m.peers, peer{m: p})
-			}
-		}
+// partner is the way to another copy manager. Its methods are called with the executor held of the Manager that asks, and
+// return at once. What they are given to call is called later, never from inside, and with that executor held.
+type partner interface {
+	// find looks for units that the caller sees there, and answers with one for each that is wanted, nil for those that it
+	// does not have.
+	find(who copysource.Caller, want []*copysource.Wanted, answer func([]farUnit))
+	// borrow puts a token to use.
+	borrow(who copysource.Caller, token []byte, answer func(farToken))
+}
+
+// farUnit is a unit of a peer, as an operation has it. Its methods are called with the operation's executor held.
+type farUnit interface {
+	// far is what the operation knows of it. It is the operation's.
+	far() *far
+	partner() partner
+	// ask has a step carried out, and calls answer with its end, or late when it was withdrawn before it began.
+	ask(q *question, answer func(copysource.Reply), late func())
+	// cancel withdraws the request of a step that has begun.
+	cancel(q *question)
+	// part lets the unit go that no further step uses, dismiss that of an operation that is over.
+	part()
+	dismiss()
+	// describe counts what an offload describes, book its end with a SAM status.
+	describe(kind counters.Op, bytes uint64)
+	book(kind counters.Op, status byte, took int64)
+	// endToken makes the token invalid that was borrowed with it.
+	endToken(why sense.Code)
+}
+
+// far is the operation's part of a farUnit.
+type far struct {
+	volume string
+	shift  uint8 // log2 of sectors per logical block
+	o      *operation
+}
+
+// interrupt ends the operation, if the unit has a part in one that runs.
+func (f *far) interrupt(c interruption) {
+	if f.o != nil {
+		f.o.interrupt(c)
 	}
 }
 
-// tell has fn called with the manager's executor held, behind what was told it before. Whoever calls holds another one,
-// or this one.
-func (m *Manager) tell(fn func()) {
-	block.Send(m.t.Exec(), func() {
-		m.t.Enter()
-		fn()
-		m.t.Leave()
-	})
-}
-
-// lookUp asks all peers at once. ask is called there, heard here for each answer: with late true when
+// lookUp asks all peers at once. heard is called for each answer: with late true when
 // the search is over. It is over when heard has enough, when all have answered, or when that lasts too
 // long; all tells done that everybody was heard.
-func lookUp[T any](m *Manager, ask func(p *Manager) T, heard func(found T, late bool) (enough bool), done func(all bool)) {
+func lookUp[T any](m *Manager, ask func(p partner, answer func(T)), heard func(found T, late bool) (enough bool), done func(all bool)) {
 	left, over, all := 0, false, true
 	var timer block.Timer
 	end := func() {
@@ -65,23 +87,19 @@ func lookUp[T any](m *Manager, ask func(p *Manager) T, heard func(found T, late 
 		}
 		done(all && left == 0)
 	}
-	for i := range m.peers {
-		p := &m.peers[i]
+	for _, p := range m.peers {
 		if p.unanswered >= maxUnanswered {
 			all = false
 			continue
 		}
 		p.unanswered++
 		left++
-		p.m.tell(func() {
-			found := ask(p.m)
-			m.tell(func() {
-				p.unanswered--
-				left--
-				if enough := heard(found, over); !over && (enough || left == 0) {
-					end()
-				}
-			})
+		ask(p.partner, func(found T) {
+			p.unanswered--
+			left--
+			if enough := heard(found, over); !over && (enough || left == 0) {
+				end()
+			}
 		})
 	}
 	if left == 0 {
@@ -104,46 +122,24 @@ func (m *Manager) losePatience(timer *block.Timer, fn func()) {
 	})
 }
 
-// caller is who asks another group: its units show themselves to the same initiator alone.
-type caller struct {
-	initiator, port string
-	fabric          bool // no initiator, but a copy domain of a front end, which has the same name in all groups
+func callerOf(n *server.Nexus) copysource.Caller {
+	return copysource.Caller{Initiator: n.Initiator(), Port: n.Registrant().Port, Fabric: n.Fabric()}
 }
 
-func callerOf(n *server.Nexus) caller { return caller{n.Initiator(), n.Registrant().Port, n.Fabric()} }
-
-// wanted is a unit that the target of the command does not show to the nexus.
-type wanted struct {
-	codeSet, kind byte
-	id            []byte
-	length        uint64 // of its blocks; 0: any
-	uses          server.Use
-}
-
-func (w *wanted) names(u *server.Unit) bool {
-	for i := range u.Names() {
-		d := &u.Names()[i]
-		if d.CodeSet == w.codeSet && d.Type == w.kind && bytes.Equal(d.ID, w.id) {
-			return true
-		}
-	}
-	return false
-}
-
-// findUnits looks in other groups for what a list wants, and calls done when it is found or nobody
+// findUnits looks elsewhere for what a list wants, and calls done when it is found or nobody
 // has it.
 func (m *Manager) findUnits(n *server.Nexus, l *copyList, done func()) {
 	who := callerOf(n)
-	var want []*wanted // constant from here on: others read it
+	var want []*copysource.Wanted // constant from here on: others read it
 	var at []int
 	for i := range l.cscds {
 		if c := &l.cscds[i]; c.want != nil {
-			c.want.uses = l.usesOf(i)
+			c.want.Uses = l.usesOf(i)
 			want, at = append(want, c.want), append(at, i)
 		}
 	}
 	missing := len(want)
-	lookUp(m, func(p *Manager) []*guest { return p.invite(m, who, want) }, func(found []*guest, late bool) bool {
+	lookUp(m, func(p partner, answer func([]farUnit)) { p.find(who, want, answer) }, func(found []farUnit, late bool) bool {
 		for i, g := range found {
 			switch {
 			case g == nil:
@@ -171,8 +167,8 @@ func (l *copyList) usesOf(i int) (how server.Use) {
 	return how
 }
 
-// guests are the CSCDs of a list that other groups have.
-func (l *copyList) guests() (out []*guest) {
+// farUnits are the CSCDs of a list that others have.
+func (l *copyList) farUnits() (out []farUnit) {
 	for i := range l.cscds {
 		if g := l.cscds[i].far; g != nil {
 			out = append(out, g)
@@ -181,14 +177,12 @@ func (l *copyList) guests() (out []*guest) {
 	return out
 }
 
-// farToken is a token of another group, in use.
+// farToken is a token of a peer, in use.
 type farToken struct {
 	why     sense.Code // that there is none
-	g       *guest
-	token   *rodToken // its own group's
+	g       farUnit
 	ref     block.Ref
 	sectors uint64
-	shift   uint8
 }
 
 // giveBack lets the token go; end makes it invalid.
@@ -199,20 +193,20 @@ func (k *farToken) giveBack() {
 }
 
 func (k *farToken) end(why sense.Code) {
-	if token := k.token; token != nil {
-		token.m.tell(func() { token.end(why) })
+	if k.g != nil {
+		k.g.endToken(why)
 	}
 }
 
-// asksPeers reports whether there is another group to be asked for what a nexus names.
+// asksPeers reports whether there is anybody to be asked for what a nexus names.
 func (m *Manager) asksPeers() bool { return len(m.peers) > 0 }
 
-// findToken looks in other groups for a token, and puts it to use.
+// findToken looks elsewhere for a token, and puts it to use.
 func (m *Manager) findToken(n *server.Nexus, b []byte, done func(farToken)) {
 	who := callerOf(n)
 	b = slices.Clone(b)
 	best := farToken{why: sense.TokenUnknown}
-	lookUp(m, func(p *Manager) farToken { return p.borrow(m, who, b) }, func(k farToken, late bool) bool {
+	lookUp(m, func(p partner, answer func(farToken)) { p.borrow(who, b, answer) }, func(k farToken, late bool) bool {
 		switch {
 		case k.g != nil && late:
 			k.g.dismiss()
@@ -229,60 +223,32 @@ func (m *Manager) findToken(n *server.Nexus, b []byte, done func(farToken)) {
 	})
 }
 
-// The questions of an operation.
-const (
-	asksCheck = iota
-	asksHold
-	asksPlace
-)
-
-// question is a step that an operation has another group carry out.
+// question is a step that an operation has a peer carry out.
 type question struct {
-	kind     int
-	g        *guest
-	span     block.Range
-	write    bool      // of a check: whether it is to be written
-	ref      block.Ref // of a place
-	priority uint8
-	then     func(reply)
+	copysource.Step
+	g    farUnit
+	then func(copysource.Reply)
 
 	o      *operation
 	letter block.Letter
 	timer  block.Timer
 }
 
-// reply is how it has ended there.
-type reply struct {
-	status block.Status
-	gone   bool // the unit cannot be reached
-	sam    byte
-	sense  sense.Data
-	ref    block.Ref // of a hold
-}
-
 // ask sends a question; its then is called when it is answered, or nobody answers.
 func (o *operation) ask(q *question) {
-	m := o.m
-	i := slices.IndexFunc(m.peers, func(p peer) bool { return p.m == q.g.m })
-	p := &m.peers[i]
+	m, with := o.m, q.g.partner()
+	p := m.peers[slices.IndexFunc(m.peers, func(p *peer) bool { return p.partner == with })]
 	q.o, o.asked, o.where = o, q, nil
-	lost := func() { q.heard(reply{status: block.Offline, gone: true}) }
+	lost := func() { q.heard(copysource.Reply{Status: block.Offline, Gone: true}) }
 	if p.unanswered >= maxUnanswered {
 		m.tell(lost)
 		return
 	}
 	p.unanswered++
-	there := q.g.m.t
-	q.letter.Send(there.Exec(), func() {
-		there.Enter()
-		q.g.serve(q, func(r reply) {
-			m.tell(func() {
-				p.unanswered--
-				q.heard(r)
-			})
-		})
-		there.Leave()
-	}, func() { m.tell(func() { p.unanswered-- }) })
+	q.g.ask(q, func(r copysource.Reply) {
+		p.unanswered--
+		q.heard(r)
+	}, func() { p.unanswered-- })
 	m.losePatience(&q.timer, func() {
 		if q.o.asked == q && q.mayLeave() {
 			lost()
@@ -291,13 +257,13 @@ func (o *operation) ask(q *question) {
 }
 
 // mayLeave reports whether nobody has to wait for the answer: nothing is or will be written by it.
-func (q *question) mayLeave() bool { return q.letter.Withdraw() || q.kind != asksPlace }
+func (q *question) mayLeave() bool { return q.letter.Withdraw() || q.Kind != copysource.Place }
 
 // heard takes the answer, unless the operation has gone on without it.
-func (q *question) heard(r reply) {
+func (q *question) heard(r copysource.Reply) {
 	if q.o.asked != q {
-		if r.ref != nil {
-			r.ref.Release()
+		if r.Ref != nil {
+			r.Ref.Release()
 		}
 		return
 	}
@@ -311,17 +277,17 @@ func (q *question) heard(r reply) {
 // withdraw has the operation go on as soon as it may.
 func (q *question) withdraw() {
 	if q.mayLeave() {
-		q.o.m.tell(func() { q.heard(reply{status: block.Cancelled, sam: sam.StatusTaskAborted}) })
+		q.o.m.tell(func() { q.heard(copysource.Reply{Status: block.Cancelled, SAM: sam.StatusTaskAborted}) })
 		return
 	}
-	q.g.m.tell(func() { q.g.cancel(q) })
+	q.g.cancel(q)
 }
 
 // answered goes on with the answer in the place of a request's end.
-func (o *operation) answered(r reply) {
-	o.said, o.req.Status = r, r.status
-	if r.ref != nil {
-		o.req.Ref = r.ref
+func (o *operation) answered(r copysource.Reply) {
+	o.said, o.req.Status = r, r.Status
+	if r.Ref != nil {
+		o.req.Ref = r.Ref
 	}
 	o.requestDone()
 }
@@ -329,7 +295,7 @@ func (o *operation) answered(r reply) {
 // outcome is what the unit of the present request says of its end.
 func (o *operation) outcome() (byte, sense.Data) {
 	if o.where == nil {
-		return o.said.sam, o.said.sense
+		return o.said.SAM, o.said.Sense
 	}
 	return o.where.Outcome(&o.req)
 }

@@ -1,5 +1,5 @@
 // Handler of POPULATE TOKEN, stages 1 and 3 of a copy by token: a token is a hold of the source.
-// The parameter lists of both commands of tokens are read here.
+// The parameter lists of both commands of tokens are read here. REPORT ALL ROD TOKENS is here, too.
 
 package copymgr
 
@@ -96,6 +96,11 @@ func tokenRanges(t *server.Task, b []byte, at int) ([]block.Range, bool) {
 	return ranges, true
 }
 
+// rodAnyPIT is the ROD type of any point in time copy, in a command.
+const rodAnyPIT = 0x0080FFFF
+
+const nsPerSecond = 1_000_000_000
+
 // populating is what a POPULATE TOKEN does.
 type populating struct {
 	ranges  []block.Range
@@ -128,7 +133,7 @@ func PopulateToken(t *server.Task) {
 }
 
 func (p *populating) next(o *operation) {
-	if o.m.t.Options().Random == nil || !o.m.roomForToken(o.host) {
+	if o.m.t.Options().Random == nil || !o.m.read.RoomForToken(o.host) {
 		o.finish(copyError, sam.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
@@ -154,16 +159,16 @@ func (p *populating) ended(o *operation) {
 	if o.cancelled() || o.x.Unit().Removed() {
 		return // finish releases what was held
 	}
-	if !o.m.roomForToken(o.host) {
+	if !o.m.read.RoomForToken(o.host) {
 		o.finish(copyError, sam.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
-	k := o.m.newToken(o.x, r.Ref, p.timeout)
+	k := o.m.read.NewToken(o.x, r.Ref, p.timeout)
 	r.Ref = nil
-	o.result.token = k.bytes[:]
+	o.result.token = k.Bytes[:]
 	o.result.segments = uint16(len(p.ranges))
-	o.result.moved = k.sectors << block.SectorShift
-	o.result.blocks = k.sectors >> k.shift
+	o.result.moved = k.Sectors << block.SectorShift
+	o.result.blocks = k.Sectors >> k.Shift
 	o.finish(copyDone, sam.StatusGood, sense.Data{})
 }
 
@@ -178,4 +183,9 @@ func (p *populating) refuse(o *operation, c interruption) {
 	o.finish(copyError, c.status, sense.Data{Code: c.why})
 }
 
-func (p *populating) guests() []*guest { return nil }
+func (p *populating) farUnits() []farUnit { return nil }
+
+// ReportTokens serves REPORT ALL ROD TOKENS.
+func ReportTokens(t *server.Task) {
+	t.ReplyAvailable(managerOf(t).read.Report(t.Nexus(), make([]byte, 8)))
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
+	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -18,8 +19,8 @@ import (
 
 // writing is what a WRITE USING TOKEN does. It has one token, or none for zeros.
 type writing struct {
-	token  *rodToken
-	far    farToken // of another group
+	token  *copysource.Token
+	far    farToken // of a peer
 	ref    block.Ref
 	left   uint64 // sectors of the token behind the offset, at first
 	offset uint64 // sectors into the token
@@ -38,11 +39,11 @@ func WriteToken(t *server.Task) {
 	}
 	w := &writing{ranges: ranges, del: b[tokenFlags]&writeDelete != 0, status: copyDone}
 	offset := be.Uint64(b[writeOffset:])
-	token := b[writeToken : writeToken+tokenLen]
+	token := b[writeToken : writeToken+copysource.TokenLen]
 	kind := be.Uint32(token)
 	switch {
-	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
-		t.Fault(sense.InList(sense.TokenBadLength, writeToken+tokenLengthAt))
+	case be.Uint16(token[copysource.TokenLengthAt:]) != copysource.TokenLength:
+		t.Fault(sense.InList(sense.TokenBadLength, writeToken+copysource.TokenLengthAt))
 		return
 	case kind == copylist.RODBlockZero:
 	case kind != copylist.RODPointInTime:
@@ -50,7 +51,7 @@ func WriteToken(t *server.Task) {
 		return
 	default:
 		m := managerOf(t)
-		k, why := m.token(t.Nexus(), token)
+		k, why := m.read.Token(t.Nexus(), token)
 		immed := b[tokenFlags]&tokenImmed != 0
 		if why == sense.TokenUnknown && m.asksPeers() {
 			pause := t.Pause()
@@ -62,7 +63,7 @@ func WriteToken(t *server.Task) {
 					t.Fault(sense.InList(k.why, writeToken))
 				default:
 					w.far, w.ref = k, k.ref
-					w.begin(t, k.sectors, k.shift, offset, immed)
+					w.begin(t, k.sectors, k.g.far().shift, offset, immed)
 				}
 			})
 			return
@@ -71,9 +72,9 @@ func WriteToken(t *server.Task) {
 			t.Fault(sense.InList(why, writeToken))
 			return
 		}
-		w.token, w.ref = k, k.ref
-		k.use()
-		w.begin(t, k.sectors, k.shift, offset, immed)
+		w.token, w.ref = k, k.Ref
+		k.Use()
+		w.begin(t, k.Sectors, k.Shift, offset, immed)
 		return
 	}
 	w.start(t, b[tokenFlags]&tokenImmed != 0)
@@ -125,7 +126,7 @@ func (w *writing) end() {
 	w.ref = nil
 	if k := w.token; k != nil {
 		w.token = nil
-		k.done()
+		k.Done()
 	}
 	w.far.giveBack()
 	w.far = farToken{}
@@ -133,14 +134,14 @@ func (w *writing) end() {
 
 func (w *writing) next(o *operation) {
 	// What it refers to has changed, before or while it was read: what was written so far may be anything.
-	if w.token != nil && w.token.changed() {
-		w.token.end(sense.TokenRevoked)
+	if w.token != nil && w.token.Changed() {
+		w.token.End(sense.TokenRevoked)
 		w.refuse(o, interruption{status: sam.StatusCheckCondition, why: sense.TokenRevoked})
 		return
 	}
 	if w.at == len(w.ranges) {
 		if w.del && w.token != nil {
-			w.token.end(sense.TokenDeleted)
+			w.token.End(sense.TokenDeleted)
 		}
 		if w.del {
 			w.far.end(sense.TokenDeleted)
@@ -197,7 +198,7 @@ func (w *writing) uses(o *operation, u *server.Unit, _ server.Scope) (x *server.
 	if o.x.Unit() == u {
 		x, how = o.x, server.UsesWrite
 	}
-	if w.token != nil && w.token.u == u {
+	if w.token != nil && w.token.Unit == u {
 		how |= server.UsesData
 	}
 	return x, how
@@ -212,9 +213,9 @@ func (w *writing) refuse(o *operation, c interruption) {
 	o.finish(copyError, c.status, s)
 }
 
-func (w *writing) guests() []*guest {
+func (w *writing) farUnits() []farUnit {
 	if w.far.g == nil {
 		return nil
 	}
-	return []*guest{w.far.g}
+	return []farUnit{w.far.g}
 }

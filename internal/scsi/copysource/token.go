@@ -2,7 +2,7 @@
 // token holds its reference until it is deleted, revoked or expires, and longer while an
 // operation reads it (users). What is gone is remembered for a while, for its sense code.
 
-package copymgr
+package copysource
 
 import (
 	"crypto/subtle"
@@ -26,9 +26,9 @@ const (
 
 // ROD token (SPC-5 table 124), and what block devices put in it (SBC-4 table 243).
 const (
-	tokenLen         = 512
+	TokenLen         = 512
 	tokenRODType     = 0
-	tokenLengthAt    = 6
+	TokenLengthAt    = 6
 	tokenIdentifier  = 8
 	tokenCreator     = 16
 	tokenBytes       = 56 // low half of NUMBER OF BYTES REPRESENTED
@@ -39,44 +39,46 @@ const (
 	tokenSecretLen   = 64
 	tokenManagement  = 96 // of a ROD management token
 
-	rodTokenLength = 0x01F8 // ROD TOKEN LENGTH
+	TokenLength = 0x01F8 // ROD TOKEN LENGTH
+
+	// Of the CSCD descriptor of who made it.
+	cscdCodeSet  = 4
+	cscdBlockLen = 28 // its low three bytes
 )
 
-// ROD types.
-const (
-	rodAnyPIT = 0x0080FFFF // in a command: any point in time copy
-)
-
-// rodToken is a ROD token that the target made: a point-in-time reference with a
+// Token is a ROD token that the target made: a point-in-time reference with a
 // lifetime. It does not outlive the target.
-type rodToken struct {
-	bytes   [tokenLen]byte
-	m       *Manager
-	u       *server.Unit
+type Token struct {
+	// Constant.
+	Bytes   [TokenLen]byte
+	Unit    *server.Unit
+	Ref     block.Ref // while it holds it
+	Sectors uint64
+	Shift   uint8 // of the unit's blocks
+
+	s       *Store
 	by      uint32 // the number of the initiator that made it
-	ref     block.Ref
-	sectors uint64
-	shift   uint8 // of the unit's blocks
-	timeout int64 // ns without use until it expires
+	timeout int64  // ns without use until it expires
 	timer   block.Timer
 	users   int        // operations that read it
 	gone    sense.Code // why it cannot be used any more
+	sum     TokenSum   // once another array has asked for one (lent.go)
 }
 
-// newToken makes a token of what ref holds, and takes ref over. There must be room.
-func (m *Manager) newToken(x *server.ITL, ref block.Ref, timeout int64) *rodToken {
+// NewToken makes a token of what ref holds, and takes ref over. There must be room.
+func (m *Store) NewToken(x *server.ITL, ref block.Ref, timeout int64) *Token {
 	u := x.Unit()
 	be := binary.BigEndian
-	k := &rodToken{m: m, u: u, by: x.Nexus().HostID(), ref: ref, sectors: ref.Sectors(), shift: u.Shift(), timeout: timeout}
-	b := k.bytes[:]
+	k := &Token{s: m, Unit: u, by: x.Nexus().HostID(), Ref: ref, Sectors: ref.Sectors(), Shift: u.Shift(), timeout: timeout}
+	b := k.Bytes[:]
 	be.PutUint32(b[tokenRODType:], copylist.RODPointInTime)
-	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
+	be.PutUint16(b[TokenLengthAt:], TokenLength)
 	u.Target().Options().Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+copylist.CSCDLen]
 	creator[0] = copylist.CSCDIdent
 	copy(creator[cscdCodeSet:], u.Names()[0].AppendTo(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.BlockSize())) // fewer than 2^24
-	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
+	be.PutUint64(b[tokenBytes:], k.Sectors<<block.SectorShift)
 	be.PutUint32(b[tokenBlockLength:], uint32(u.BlockSize()))
 	b[tokenExponent] = u.Info().PhysicalExp & 0x0F
 	if u.Info().Thin {
@@ -84,61 +86,61 @@ func (m *Manager) newToken(x *server.ITL, ref block.Ref, timeout int64) *rodToke
 	}
 	u.Target().Options().Random(b[tokenSecret : tokenSecret+tokenSecretLen])
 	m.tokens = append(m.tokens, k)
-	m.host(k.by).tokens++
+	*m.valid(k.by)++
 	k.touch()
 	return k
 }
 
 // touch starts the inactivity timeout anew.
-func (k *rodToken) touch() {
+func (k *Token) touch() {
 	k.rest()
-	clock := k.u.Target().Exec()
-	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(sense.TokenExpired) })
+	clock := k.Unit.Target().Exec()
+	k.timer = clock.At(clock.Now()+k.timeout, func() { k.End(sense.TokenExpired) })
 }
 
 // rest stops the inactivity timeout.
-func (k *rodToken) rest() {
+func (k *Token) rest() {
 	if k.timer != nil {
 		k.timer.Stop()
 		k.timer = nil
 	}
 }
 
-// use says that an operation reads the token; done that it has ended.
-func (k *rodToken) use() {
+// Use says that an operation reads the token; Done that it has ended.
+func (k *Token) Use() {
 	k.users++
 	k.rest()
 }
 
-func (k *rodToken) done() {
+func (k *Token) Done() {
 	if k.users--; k.users > 0 {
 		return
 	}
 	if k.gone != sense.NoSense {
-		k.Release()
+		k.release()
 		return
 	}
 	k.touch()
 }
 
-// changed reports whether the token does not stand any more for what it was made of, because its device could not keep that.
-func (k *rodToken) changed() bool {
-	v, ok := k.ref.(block.Vulnerable)
+// Changed reports whether the token does not stand any more for what it was made of, because its device could not keep that.
+func (k *Token) Changed() bool {
+	v, ok := k.Ref.(block.Vulnerable)
 	return ok && v.Changed()
 }
 
-// end makes the token invalid. Operations that read it go on.
-func (k *rodToken) end(why sense.Code) {
+// End makes the token invalid. Operations that read it go on.
+func (k *Token) End(why sense.Code) {
 	if k.gone != sense.NoSense {
 		return
 	}
 	k.gone = why
-	k.m.host(k.by).tokens--
+	*k.s.valid(k.by)--
 	k.rest()
 	if k.users == 0 {
-		k.Release()
+		k.release()
 	}
-	m := k.m
+	m := k.s
 	gone := 0
 	for _, q := range m.tokens {
 		if q.gone != sense.NoSense {
@@ -146,21 +148,21 @@ func (k *rodToken) end(why sense.Code) {
 		}
 	}
 	if gone > maxGoneTokens {
-		i := slices.IndexFunc(m.tokens, func(q *rodToken) bool { return q.gone != sense.NoSense && q.users == 0 })
+		i := slices.IndexFunc(m.tokens, func(q *Token) bool { return q.gone != sense.NoSense && q.users == 0 })
 		if i >= 0 {
 			m.tokens = slices.Delete(m.tokens, i, i+1)
 		}
 	}
 }
 
-func (k *rodToken) Release() {
-	k.ref.Release()
-	k.ref = nil
+func (k *Token) release() {
+	k.Ref.Release()
+	k.Ref = nil
 }
 
-// roomForToken reports whether the initiator can make another token.
-func (m *Manager) roomForToken(by uint32) bool {
-	if m.host(by).tokens >= maxTokensOfHost {
+// RoomForToken reports whether the initiator, of this number, can make another token.
+func (m *Store) RoomForToken(by uint32) bool {
+	if *m.valid(by) >= maxTokensOfHost {
 		return false
 	}
 	valid := 0
@@ -172,28 +174,28 @@ func (m *Manager) roomForToken(by uint32) bool {
 	return valid < maxTokens
 }
 
-// Revoke implements server.CopyManager.
-func (m *Manager) Revoke(u *server.Unit) {
+// Revoke makes the tokens of a unit invalid, or those of all with nil.
+func (m *Store) Revoke(u *server.Unit) {
 	for _, k := range slices.Clone(m.tokens) {
-		if u == nil || k.u == u {
-			k.end(sense.TokenRevoked)
+		if u == nil || k.Unit == u {
+			k.End(sense.TokenRevoked)
 		}
 	}
 }
 
-// token finds a token by its bytes. One of a unit that the nexus cannot see is
+// Token finds a token by its bytes. One of a unit that the nexus cannot see is
 // unknown to it: whoever gets hold of a token gets no data by it that LUN masking
 // keeps from him.
-func (m *Manager) token(n *server.Nexus, b []byte) (*rodToken, sense.Code) {
-	var found *rodToken
+func (m *Store) Token(n *server.Nexus, b []byte) (*Token, sense.Code) {
+	var found *Token
 	for _, k := range m.tokens {
 		// In constant time, so that none can be guessed byte by byte.
-		if subtle.ConstantTimeCompare(k.bytes[:], b) == 1 {
+		if subtle.ConstantTimeCompare(k.Bytes[:], b) == 1 {
 			found = k
 		}
 	}
 	switch {
-	case found == nil || !found.u.Removed() && !n.Sees(found.u):
+	case found == nil || !found.Unit.Removed() && !n.Sees(found.Unit):
 		return nil, sense.TokenUnknown
 	case found.gone != sense.NoSense:
 		return nil, found.gone
@@ -201,15 +203,22 @@ func (m *Manager) token(n *server.Nexus, b []byte) (*rodToken, sense.Code) {
 	return found, sense.NoSense
 }
 
-// ReportTokens serves REPORT ALL ROD TOKENS: the management tokens of the units
-// that the nexus can see. They lack what a token needs to be used.
-func ReportTokens(t *server.Task) {
-	n := t.Nexus()
-	b := make([]byte, 8)
-	for _, k := range managerOf(t).tokens {
-		if k.gone == sense.NoSense && n.Sees(k.u) {
-			b = append(b, k.bytes[:tokenManagement]...)
+// Report appends the management tokens of the units that the nexus can see. They lack what a token needs to be used.
+func (m *Store) Report(n *server.Nexus, b []byte) []byte {
+	for _, k := range m.tokens {
+		if k.gone == sense.NoSense && n.Sees(k.Unit) {
+			b = append(b, k.Bytes[:tokenManagement]...)
 		}
 	}
-	t.ReplyAvailable(b)
+	return b
+}
+
+// Tokens lists the tokens that are valid, in the order of creation.
+func (m *Store) Tokens() (out []*Token) {
+	for _, k := range m.tokens {
+		if k.gone == sense.NoSense {
+			out = append(out, k)
+		}
+	}
+	return out
 }

@@ -1,0 +1,433 @@
+package link
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// copyLink is one link of a CopyClient.
+type copyLink struct {
+	c          *CopyClient
+	conn, raw  net.Conn
+	br         *bufio.Reader // of the reader
+	buf        []byte        // likewise
+	wake, quit chan struct{}
+
+	// Of the welcome.
+	mostUnits, mostPieces int
+	window                int64
+
+	// What follows is guarded by c.mu.
+	dead     bool
+	out      []byte // for the writer
+	calls    map[uint32]*copyCall
+	lastCall uint32
+	units    map[uint64]*copyUnit
+	asked    int // units that were asked for, of which nothing was heard
+	lastUnit uint64
+	pieces   map[uint32]*copyPiece // that were sent
+	waiting  ring[*copyPiece]      // for the window
+	last     uint32                // number of a piece
+	bytes    int64                 // of those that were sent
+	runs     int                   // of references
+}
+
+// copyCall is a question that was not answered. One of find, token and step is there.
+type copyCall struct {
+	find  func([]scsi.CopyUnit)
+	token func(scsi.CopyUnit, block.Readable, uint32)
+	step  func(scsi.CopyAnswer)
+
+	unit  *copyUnit // of a step
+	first uint64    // number of the first unit that is asked for
+	n     int       // of them
+	hold  uint64    // sectors that a hold asks for
+	runs  []block.Extent
+	over  bool // there are too many of them
+}
+
+// copyPiece is a read of a part of a reference.
+type copyPiece struct {
+	head pieceHead
+	buf  []byte
+	p    block.Piece
+}
+
+func newCopyLink(c *CopyClient, conn, raw net.Conn) *copyLink {
+	return &copyLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		calls: map[uint32]*copyCall{}, units: map[uint64]*copyUnit{}, pieces: map[uint32]*copyPiece{}}
+}
+
+// sent has the writer send what was appended to out. Preconditions: mu is held.
+func (l *copyLink) sent() {
+	if len(l.out) > copyOut {
+		l.raw.Close() // nobody reads there
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// begin numbers a question. Preconditions: mu is held, there is room.
+func (l *copyLink) begin(k *copyCall) uint32 {
+	for l.lastCall++; l.calls[l.lastCall] != nil; l.lastCall++ {
+	}
+	l.calls[l.lastCall] = k
+	return l.lastCall
+}
+
+// Find implements scsi.CopyArray.
+func (c *CopyClient) Find(who scsi.CopyInitiator, want []scsi.CopyDesignator, answer func([]scsi.CopyUnit)) {
+	if !c.seek(who, want, answer) {
+		answer(make([]scsi.CopyUnit, len(want)))
+	}
+}
+
+func (c *CopyClient) seek(who scsi.CopyInitiator, want []scsi.CopyDesignator, answer func([]scsi.CopyUnit)) bool {
+	if len(who.Name) > maxInitiator || len(who.Port) > maxInitiator || len(want) == 0 || len(want) > copyWants {
+		return false
+	}
+	for _, w := range want {
+		if len(w.ID) > maxDesignID {
+			return false
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.link
+	if l == nil || !l.room(len(want)) {
+		return false
+	}
+	first := l.lastUnit + 1
+	call := l.begin(&copyCall{find: answer, first: first, n: len(want)})
+	l.lastUnit += uint64(len(want))
+	l.asked += len(want)
+	f := finding{call: call, first: first, who: who, want: want}
+	l.out = f.append(l.out)
+	l.sent()
+	return true
+}
+
+// room reports whether a question may be asked that brings so many units. Preconditions: mu is held.
+func (l *copyLink) room(units int) bool {
+	return len(l.calls) < copyCalls && len(l.units)+l.asked+units <= l.mostUnits
+}
+
+// Borrow implements scsi.CopyArray.
+func (c *CopyClient) Borrow(who scsi.CopyInitiator, sum scsi.CopyTokenSum, answer func(scsi.CopyUnit, block.Readable, uint32)) {
+	c.mu.Lock()
+	l := c.link
+	ok := l != nil && l.room(1) && len(who.Name) <= maxInitiator && len(who.Port) <= maxInitiator
+	if ok {
+		l.lastUnit++
+		l.asked++
+		t := borrowing{unit: l.lastUnit, who: who, sum: sum}
+		t.call = l.begin(&copyCall{token: answer, first: t.unit, n: 1})
+		l.out = t.append(l.out)
+		l.sent()
+	}
+	c.mu.Unlock()
+	if !ok {
+		answer(nil, nil, scsi.CopyTokenUnknown)
+	}
+}
+
+// write sends what there is until the link ends.
+func (l *copyLink) write() {
+	t := time.NewTicker(l.c.times.ping)
+	defer t.Stop()
+	var b []byte
+	for {
+		select {
+		case <-l.quit:
+			return
+		case <-l.wake:
+		case <-t.C:
+		}
+		l.c.mu.Lock()
+		b, l.out = l.out, b[:0]
+		l.c.mu.Unlock()
+		if len(b) == 0 {
+			b = appendPing(b, 0)
+		}
+		for rest := b; len(rest) > 0; {
+			n := min(len(rest), chunkLen)
+			l.raw.SetWriteDeadline(time.Now().Add(writeTime))
+			if _, err := l.conn.Write(rest[:n]); err != nil {
+				return
+			}
+			rest = rest[n:]
+		}
+		if cap(b) > chunkLen {
+			b = nil
+		}
+	}
+}
+
+// read takes what the other array sends until the link ends.
+func (l *copyLink) read() error {
+	for {
+		k, body, err := readMessage(l.br, l.buf)
+		if err != nil {
+			return err
+		}
+		switch k {
+		case kindPing:
+			_, err = parseLong(k, body)
+		case kindFound:
+			err = l.heardFound(body)
+		case kindRuns:
+			err = l.heardRuns(body)
+		case kindAnswer:
+			err = l.heardAnswer(body)
+		case kindData:
+			err = l.heardData(body)
+		case kindEnded:
+			err = l.heardEnded(body)
+		default:
+			err = broke("a message of kind %d", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// answered takes a question away that was answered. Preconditions: mu is held.
+func (l *copyLink) answered(id uint32) (*copyCall, error) {
+	k := l.calls[id]
+	if k == nil {
+		return nil, broke("an answer to question %d", id)
+	}
+	delete(l.calls, id)
+	l.asked -= k.n
+	l.runs -= len(k.runs)
+	return k, nil
+}
+
+// admit notes a unit that was found. Preconditions: mu is held.
+func (l *copyLink) admit(id uint64, f foundUnit) *copyUnit {
+	u := &copyUnit{l: l, id: id, volume: f.volume, shift: f.shift}
+	l.units[id] = u
+	return u
+}
+
+func (l *copyLink) heardFound(body []byte) error {
+	id, found, err := parseFound(body)
+	if err != nil {
+		return err
+	}
+	l.c.mu.Lock()
+	k, err := l.answered(id)
+	if err == nil && (k.find == nil || len(found) != k.n) {
+		l.calls[id] = k // its end comes with that of the link
+		l.asked += k.n
+		l.runs += len(k.runs)
+		err = broke("%d units in answer to question %d", len(found), id)
+	}
+	if err != nil {
+		l.c.mu.Unlock()
+		return err
+	}
+	units := make([]scsi.CopyUnit, len(found))
+	for i, f := range found {
+		if f.ok {
+			units[i] = l.admit(k.first+uint64(i), f)
+		}
+	}
+	l.c.mu.Unlock()
+	k.find(units)
+	return nil
+}
+
+func (l *copyLink) heardRuns(body []byte) error {
+	c := cursor{b: body}
+	id := c.u32()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	k := l.calls[id]
+	switch {
+	case k == nil || k.find != nil || k.step != nil && k.hold == 0:
+		return broke("runs for question %d", id)
+	case k.over || l.runs+len(body) > copyAllRuns: // each run has a byte at least
+		k.over = true
+		l.runs -= len(k.runs)
+		k.runs = nil
+		return nil
+	}
+	before := len(k.runs)
+	_, runs, err := parseRuns(body, k.runs, copyRuns)
+	if err != nil {
+		return err
+	}
+	k.runs = runs
+	l.runs += len(runs) - before
+	return nil
+}
+
+func (l *copyLink) heardAnswer(body []byte) error {
+	e, err := parseStepEnd(body)
+	if err != nil {
+		return err
+	}
+	l.c.mu.Lock()
+	k := l.calls[e.call]
+	if err = l.fits(k, &e); err != nil {
+		l.c.mu.Unlock()
+		return err
+	}
+	_, _ = l.answered(e.call)
+	u := k.unit
+	if k.token != nil && e.unit.ok {
+		u = l.admit(k.first, e.unit)
+	}
+	var ref *copyRef
+	a := scsi.CopyAnswer{Status: block.Status(e.status), Gone: e.gone, SAM: e.sam, Sense: e.sense}
+	if e.held {
+		ref = &copyRef{u: u, sectors: e.sectors, runs: k.runs, token: k.token != nil}
+		l.runs += len(k.runs)
+		u.ref = ref
+		a.Ref = ref
+	}
+	l.c.mu.Unlock()
+	switch {
+	case k.step != nil && k.over && ref != nil: // it is too much for this side
+		ref.Release()
+		k.step(scsi.CopyAnswer{Status: block.Resources, SAM: scsi.StatusBusy})
+	case k.step != nil:
+		k.step(a)
+	case k.over && ref != nil:
+		u.Leave()
+		k.token(nil, nil, scsi.CopyTokenUnknown)
+	case ref != nil:
+		k.token(u, ref, 0)
+	default:
+		k.token(nil, nil, e.sense)
+	}
+	return nil
+}
+
+// fits tells what is wrong with an answer. Preconditions: mu is held.
+func (l *copyLink) fits(k *copyCall, e *stepEnd) error {
+	if k == nil || k.find != nil {
+		return broke("an answer to question %d", e.call)
+	}
+	var held uint64
+	if n := len(k.runs); n > 0 {
+		held = k.runs[n-1].End()
+	}
+	ok := e.status == byte(block.OK)
+	switch {
+	case e.held != (ok && (k.token != nil && e.unit.ok || k.hold > 0)):
+	case k.step != nil && e.unit.ok, k.token != nil && !e.unit.ok && e.sense == 0:
+	case e.held && (e.sectors == 0 || e.sectors > 1<<50 || !k.over && held != e.sectors || k.hold > 0 && e.sectors != k.hold):
+	case !e.held && len(k.runs) > 0:
+	default:
+		return nil
+	}
+	return broke("an answer to question %d that does not fit it", e.call)
+}
+
+// heardData takes the data of a piece, which is read into its place.
+func (l *copyLink) heardData(body []byte) error {
+	id, s, n, err := parseData(body)
+	if err != nil {
+		return err
+	}
+	l.c.mu.Lock()
+	x := l.pieces[id]
+	if x == nil || s == block.OK && int(n) != len(x.buf) {
+		l.c.mu.Unlock()
+		return broke("%d bytes for piece %d", n, id)
+	}
+	delete(l.pieces, id)
+	l.bytes -= int64(len(x.buf))
+	l.pump()
+	l.c.mu.Unlock()
+	if s == block.OK {
+		if _, err = io.ReadFull(l.br, x.buf); err != nil {
+			s = block.Offline
+		} else {
+			l.c.pieces.Add(1)
+			l.c.bytes.Add(uint64(n))
+		}
+	}
+	x.p.Served(s)
+	return err
+}
+
+// pump sends pieces that the window has room for. Preconditions: mu is held.
+func (l *copyLink) pump() {
+	for l.waiting.len() > 0 {
+		x := *l.waiting.first()
+		if len(l.pieces) >= l.mostPieces || len(l.pieces) > 0 && l.bytes+int64(len(x.buf)) > l.window {
+			return
+		}
+		l.waiting.pop()
+		for l.last++; l.pieces[l.last] != nil; l.last++ {
+		}
+		x.head.id = l.last
+		l.pieces[l.last] = x
+		l.bytes += int64(len(x.buf))
+		l.out = x.head.append(l.out)
+		l.sent()
+	}
+}
+
+func (l *copyLink) heardEnded(body []byte) error {
+	id, status, code, err := parseUnit(kindEnded, body)
+	if err != nil {
+		return err
+	}
+	l.c.mu.Lock()
+	u := l.units[id]
+	if u == nil && id > l.lastUnit {
+		err = broke("an end of unit %d", id)
+	}
+	l.c.mu.Unlock()
+	if u != nil {
+		u.end(scsi.CopyEnding{Status: byte(status), Sense: uint32(code)})
+	}
+	return err
+}
+
+// end ends all that was under way, when nobody reads or writes any more: units first, so that an operation hears why.
+func (l *copyLink) end() {
+	c := l.c
+	c.mu.Lock()
+	l.dead = true
+	c.link = nil
+	units, calls, pieces := l.units, l.calls, l.pieces
+	l.units, l.calls, l.pieces, l.out = nil, nil, nil, nil
+	waiting := l.waiting
+	l.waiting = ring[*copyPiece]{}
+	c.mu.Unlock()
+	if len(units) > 0 {
+		c.broken.Add(1)
+	}
+	for _, u := range units {
+		u.end(scsi.CopyEnding{Gone: true})
+	}
+	for _, k := range calls {
+		switch {
+		case k.find != nil:
+			k.find(make([]scsi.CopyUnit, k.n))
+		case k.token != nil:
+			k.token(nil, nil, scsi.CopyTokenUnknown)
+		default:
+			k.step(scsi.CopyAnswer{Status: block.Offline, Gone: true})
+		}
+	}
+	for _, x := range pieces {
+		x.p.Served(block.Offline)
+	}
+	for ; waiting.len() > 0; waiting.pop() {
+		(*waiting.first()).p.Served(block.Offline)
+	}
+}
