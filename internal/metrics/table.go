@@ -19,7 +19,7 @@ import (
 // at the end only, so that readers by position go on working.
 var LabelColumns = []string{
 	"volume", "pool", "host", "mdisk", "op", "status", "direction", "origin", "reason", "mode", "primitive", "path", "result",
-	"src_pool", "dst_pool", "state", "kind", "version", "goversion", "le", "node",
+	"src_pool", "dst_pool", "state", "kind", "version", "goversion", "le", "node", "peer", "role",
 }
 
 // Columns are all columns of the table, in their order.
