@@ -12,7 +12,7 @@ func TestConfigErrors(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{"no capacity", Config{Policy: "lru"}, "a capacity of 0 is none"},
+		{"no capacity", Config{Policy: "lru"}, "a capacity of 0 is not possible"},
 		{"unknown policy", Config{Policy: "mru", Capacity: 1}, `no policy is named "mru"; choose from lru, fifo, clock, sieve, 2q, arc, s3-fifo, lirs, w-tinylfu, lfu, auto`},
 		{"block below a page", Config{Policy: "lru", Capacity: 1, BlockSectors: 4}, "4KiB to 1MiB"},
 		{"block that is no power of two", Config{Policy: "lru", Capacity: 1, BlockSectors: 24}, "power of two"},
