@@ -51,7 +51,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		d.log.Warn("the format has given up the previous contents", "what", line)
 	}
 	for _, line := range st.LeftAlone {
-		d.log.Warn("a peer is left out, and has no copy", "peer", line)
+		d.log.Warn("a peer is left alone, and has no copy", "peer", line)
 	}
 	if rec.Damaged > 0 {
 		d.log.Error("dirty data on the flash does not match its checksums; reads of it fail until it is written", "sectors", rec.Damaged)
