@@ -82,21 +82,26 @@ func (r *frontRig) ready(c *iscsi.Client) {
 	r.t.Fatal("endless unit attentions")
 }
 
-// hang has a write of a host not end before letGo, or not even where it is aborted. It returns when that is at the device.
-func (r *frontRig) hang(c *iscsi.Client, forGood bool) {
+// hang has a write of a host not end before letGo, or not even where it is aborted. It returns when that is at the device;
+// the channel is closed when the host has its answer, and may go on.
+func (r *frontRig) hang(c *iscsi.Client, forGood bool) <-chan struct{} {
 	r.t.Helper()
 	r.exec.Lock()
 	if r.dev.Hold = !forGood; forGood {
 		r.dev.Delay = int64(time.Hour)
 	}
 	r.exec.Unlock()
-	go c.Command(0, blockCDB(0x2A, 0, 1), make([]byte, 512), 0)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		c.Command(0, blockCDB(0x2A, 0, 1), make([]byte, 512), 0)
+	}()
 	for end := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
 		r.exec.Lock()
 		n := r.dev.Seen[block.OpWrite]
 		r.exec.Unlock()
 		if n > 0 {
-			return
+			return answered
 		}
 		if time.Now().After(end) {
 			r.t.Fatal("the write does not come to the device")
@@ -132,7 +137,7 @@ func TestAdoptsWhatRemains(t *testing.T) {
 func TestLeavesBehindAHoldThatGivesUp(t *testing.T) {
 	r := newFrontRig(t)
 	c := r.login(1)
-	r.hang(c, false)
+	answered := r.hang(c, false)
 	left := make(chan error, 1)
 	go func() { left <- r.leave() }()
 	time.Sleep(50 * time.Millisecond) // in which it begins, most likely
@@ -145,6 +150,7 @@ func TestLeavesBehindAHoldThatGivesUp(t *testing.T) {
 	if err := <-left; err != nil {
 		t.Errorf("the sessions do not leave: %v", err)
 	}
+	<-answered
 	r.adopt(r.next())
 	r.ready(c)
 }
