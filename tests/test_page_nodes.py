@@ -79,10 +79,10 @@ def test_nodes_of_a_folder(browser: Browser, axe: str, viewer: list[Viewer]) -> 
         b.allowed.append("ERR_CONNECTION_REFUSED")
         other.stop()
         expect(row(a, "b")).to_contain_text("away")
-        expect(a.page.locator("#takeovers")).to_contain_text("node 2 b is not linked any more")
+        expect(a.page.locator("#takeovers")).to_contain_text("node 2 b is no longer linked")
         a.page.get_by_role("link", name="events").click()
         a.page.get_by_role("button", name="Nodes").click()
-        expect(a.page.locator(".events li").first).to_contain_text("node 2 b is not linked any more")
+        expect(a.page.locator(".events li").first).to_contain_text("node 2 b is no longer linked")
         other.start()
 
 

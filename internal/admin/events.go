@@ -218,7 +218,7 @@ func (w *watcher) links(list []NodeStatus) {
 		case now && !was:
 			w.tell(Event{Kind: EventNode, Text: fmt.Sprintf("node %d %s is linked", n.ID, n.Name)})
 		case was && !now:
-			w.tell(Event{Kind: EventNode, Text: fmt.Sprintf("node %d %s is not linked any more", n.ID, n.Name)})
+			w.tell(Event{Kind: EventNode, Text: fmt.Sprintf("node %d %s is no longer linked", n.ID, n.Name)})
 		}
 		w.linked[n.ID] = now
 	}

@@ -163,7 +163,7 @@ func (f *front) within(limit time.Duration, fn func(context.Context) error) erro
 // end before. Sessions that cannot leave what has carried out their commands so far are cut off: hosts log in again.
 func (f *front) adopt(handlers []iscsi.Handler) {
 	if err := f.leave(); err != nil {
-		f.log.Warn("commands of sessions do not end where they were carried out so far", "error", err)
+		f.log.Warn("commands of sessions do not end at their former owner", "error", err)
 	}
 	f.portal.Rehome(handlers, func(n iscsi.Nexus) {
 		if m, ok := n.(*scsi.Nexus); ok { // its port had another state before

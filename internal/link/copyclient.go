@@ -224,7 +224,7 @@ func (l *copyLink) greet() (w copyWelcome, err error) {
 		b := cursor{b: body}
 		return w, errors.New("refused: " + printable(b.bytes()))
 	case k != kindCopyWelcome:
-		return w, broke("a message of kind %d in place of a welcome", k)
+		return w, broke("a message of kind %d instead of a welcome", k)
 	}
 	if w, err = parseCopyWelcome(body); err != nil {
 		return w, err

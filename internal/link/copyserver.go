@@ -91,7 +91,7 @@ func (s *Server) lend(p *lending, conn *tls.Conn, raw net.Conn) error {
 		return err
 	}
 	if k != kindCopyHello {
-		return broke("a message of kind %d in place of a hello", k)
+		return broke("a message of kind %d instead of a hello", k)
 	}
 	h, err := parseCopyHello(body)
 	var l *lendLink
