@@ -131,14 +131,7 @@ func (l *lendLink) post(x block.Executor, fn func()) {
 	})
 }
 
-// enqueue sends a message, with the data of a piece or without. Anybody may call it, with whatever executor held.
-func (l *lendLink) enqueue(b []byte, p *lentPiece) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.put(b, p)
-}
-
-// put is enqueue. Preconditions: mu is held.
+// put sends a message, with the data of a piece or without, whatever executor is held. Preconditions: mu is held.
 func (l *lendLink) put(b []byte, p *lentPiece) {
 	if l.units == nil { // it has ended
 		if p != nil {
