@@ -61,7 +61,9 @@ PROOFS = [
     Proof("guests", "every test in guests, including slow ones, in User Mode Linux", "make vm-test-all", 25),
     Proof("qemu", "the same in emulated machines: kernels 6.1 and 6.12, two processors", "make test-qemu", 45),
     Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
-    Proof("judge-field", "sources, bytes, towers and causes in 200 cases of an independent model", "make judge-field", 5),
+    Proof(
+        "judge-field", "sources, bytes, towers and causes in 200 cases of an independent model", "make judge-field", 5
+    ),
     Proof(
         "cells",
         "`auto` within 2 points of its best candidate in 60 cells of public traces",
@@ -82,7 +84,12 @@ PROOFS = [
     ),
     Proof("guest-kills", "20 deaths of the daemon under a mounted file system", "make vm-kill-test", 10),
     Proof("guest-torture", "50 deaths under stress-ng, fs_mark and fio on xfs and ext4", "make vm-torture", 12),
-    Proof("take-overs", "50 take-overs of dead or silent hosts with caches, under verified writes", "make vm-take-over", 14),
+    Proof(
+        "take-overs",
+        "50 take-overs of dead or silent hosts with caches, under verified writes",
+        "make vm-take-over",
+        14,
+    ),
     Proof("conformance", "all of libiscsi's suite through LIO and TCMU", "make conformance-vm", 10),
     Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
