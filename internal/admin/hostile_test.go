@@ -99,6 +99,7 @@ var attacks = map[string]func(*hostile) error{
 	"... and reads there that were given up":                                              nil, // a fault, or an mdisk that is slow: TestResetOfManyCopies
 	"commands in progress over the link of a node":                                        nil, // shared by a node's hosts, which docs/nodes.md says
 	"... and the link breaks":                                                             nil, // a fault
+	"copies over the link of [another array](nodes.md#copies-between-arrays)":             nil, // those of a host are bounded as its other copies
 	"nodes that show an array":                                                            nil, // an administrator's
 	"map entries":                                                                         (*hostile).mapEntries,
 	"history of counters":                                                                 nil, // an administrator's: of volumes and pools

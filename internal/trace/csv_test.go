@@ -56,7 +56,7 @@ func TestColumns(t *testing.T) {
 
 func TestColumnMistakes(t *testing.T) {
 	for text, says := range map[string]string{
-		"time=1:weeks,offset=2,length=3": "times count s, ms, us, ns or filetime", "offset=1": "no length=", "offset=0,length=2": "columns count from 1",
+		"time=1:weeks,offset=2,length=3": "times count s, ms, us, ns or filetime", "offset=1": "lacks offset= or length=", "offset=0,length=2": "columns count from 1",
 		"lba=1,length=2": `"lba" is unknown`, "offset=1,length=2,separator=ab": "one character", "offset=,length=2": "is not a column",
 	} {
 		if _, err := ParseColumns(text); err == nil || !strings.Contains(err.Error(), says) {
