@@ -341,7 +341,7 @@ def test_another_caches_flash_is_no_peer(tmp_path: Path) -> None:
         other = HostCache(array, "write_back+1", "--backend", array.url(1), "--peer", f"p={one.flash}", name="other")
         with other:
             s = other.stats()
-            assert s["effective_policy"] == "write_through" and "the own flash of cache" in s["state"]["LeftAlone"][0]
+            assert s["effective_policy"] == "write_through" and "the flash of cache" in s["state"]["LeftAlone"][0]
             assert "a peer is left alone" in other.log_tail(20)
             arrays.write(other, 0, 0, data, tmp_path)
             other.stop()
@@ -352,7 +352,7 @@ def test_another_caches_flash_is_no_peer(tmp_path: Path) -> None:
             other.options = (*other.options, "--format")
             other.start()
             wait_for_peers(other, "p")
-            assert "peer p had the own flash of cache" in other.log_tail(20)
+            assert "peer p had the flash of cache" in other.log_tail(20)
 
 
 def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_nodes_of_a_folder(browser: Browser, axe: str, viewer: list[Viewer]) -> 
         eventually("the link", lambda: linked(other))
         a, b = (look(viewer, browser, axe, d) for d in (owner, other))
         a.go("overview")
+        expect(a.page.locator("#partitions li")).to_have_count(1)
         a.page.keyboard.press("6")
         expect(a.page).to_have_title("Nodes · arraysim")
         expect(row(a, "a")).to_contain_text("owner")
@@ -76,6 +77,8 @@ def test_nodes_of_a_folder(browser: Browser, axe: str, viewer: list[Viewer]) -> 
         owner.start()
         expect(row(b, "a")).to_contain_text("owner")
         expect(row(a, "b")).to_contain_text("forwarding")
+        # Events come once a second: one that has not been told as linked is not told as gone.
+        expect(a.page.locator("#takeovers")).to_contain_text("node 2 b is linked")
         b.allowed.append("ERR_CONNECTION_REFUSED")
         other.stop()
         expect(row(a, "b")).to_contain_text("away")
