@@ -138,8 +138,8 @@ def full() -> list[Part]:
             ("build",),
             env=PLAIN | COMPILE,
         ),
-        # It has no clock but its own: it fills what the others leave. At a lower priority it would end last.
-        Part("sim", ["nice", "-n", "5", *LEAN, "./internal/sim"], 750, ("build",), cores=0, env=PLAIN | COMPILE),
+        # It has no clock but its own, and one thread: as the last part it would leave a core idle.
+        Part("sim", ["nice", "-n", "1", *LEAN, "./internal/sim"], 600, ("build",), cores=0, env=PLAIN | COMPILE),
         Part("tools", TOOLS, 400, ("setup", "build", "image")),
         Part("rados", ["make", "--no-print-directory", "rados-smoke"], 60, ("setup", "build"), cores=0.5),
         Part("vm", ["scripts/vm/run.py", "--limit", "3600", "-m", "not slow"], 470, ("plugin", "root")),
