@@ -48,7 +48,7 @@ lint: ## gofmt, go vet, staticcheck, ruff
 test: ## everything: lint, Go tests, real tools against the binary, the kernel's stack in guests; FILE=... one file or package
 	@GO=$(GO) scripts/test.py $(FILE)
 
-test-quick: ## the same in under 3 minutes: no race detector, no slow cases, no guests
+test-quick: ## the same in under 5 minutes: no race detector, no slow cases, no guests
 	@GO=$(GO) scripts/test.py quick
 
 prove: ## tests that take hours: soaks, 100,000 seeds, kernel 6.12; PROOFS="soak judge" runs some; docs/proofs.md has the results

@@ -2,7 +2,7 @@
 """Runs what `make test` consists of, part beside part, and prints what each took against its budget.
 
     scripts/test.py                 everything
-    scripts/test.py quick           under 3 minutes: no race detector, no slow cases, no guest
+    scripts/test.py quick           under 5 minutes: no race detector, no slow cases, no guest
     scripts/test.py --only go,vm    some parts, with what they need
     scripts/test.py FILE...         one file or folder: a test of the guest, a test of the tools, a Go package
     scripts/test.py --list          the parts, their budgets and their commands
