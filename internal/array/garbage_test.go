@@ -68,6 +68,19 @@ func TestWritesCollectInSteps(t *testing.T) {
 	}
 }
 
+// mostNodes carries out requests of a volume at once, and returns how many nodes the maps have had at most.
+func (r *rig) mostNodes(v *Volume, all []*block.Request) (most int) {
+	r.t.Helper()
+	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
+	left := r.submitAll(v, all...)
+	for *left > 0 && r.clock.Step() {
+	}
+	if *left > 0 {
+		r.t.Fatalf("%d commands never ended", *left)
+	}
+	return most
+}
+
 // TestGarbageIsPaidFor: commands that make nodes of maps and cut them off again, as fast as they can, do not grow the
 // memory of the maps: they collect what they leave.
 func TestGarbageIsPaidFor(t *testing.T) {
@@ -83,15 +96,7 @@ func TestGarbageIsPaidFor(t *testing.T) {
 		}
 		all = append(all, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1000*leaf)}, unmap(0, every...))
 	}
-	most := 0
-	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
-	left := r.submitAll(v, all...)
-	for *left > 0 && r.clock.Step() {
-	}
-	if *left > 0 {
-		t.Fatalf("%d commands never ended", *left)
-	}
-	if most > 6000 {
+	if most := r.mostNodes(v, all); most > 6000 {
 		t.Errorf("the maps have had %d nodes, of which 1,010 are needed", most)
 	}
 	r.clock.Run()
@@ -113,15 +118,7 @@ func TestMovesPayForGarbage(t *testing.T) {
 		all = append(all, &block.Request{Op: block.OpPlace, Range: rng(at, 1), Ref: h.Ref, Origin: block.OriginXCopy},
 			&block.Request{Op: block.OpPlace, Range: rng(at, leaf), Ref: h.Ref, RefOffset: leaf, Origin: block.OriginXCopy})
 	}
-	most := 0
-	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
-	left := r.submitAll(v, all...)
-	for *left > 0 && r.clock.Step() {
-	}
-	if *left > 0 {
-		t.Fatalf("%d commands never ended", *left)
-	}
-	if most > 6000 {
+	if most := r.mostNodes(v, all); most > 6000 {
 		t.Errorf("the maps have had %d nodes", most)
 	}
 	h.Ref.Release()

@@ -62,8 +62,8 @@ type Edit struct {
 	Ranges []block.Range
 	State  block.State // that they become
 	Prim   int         // what it is counted for: zeros of a WRITE USING TOKEN are its own
-	Bytes  uint64      // of all steps
 	Last   bool
+	Bytes  uint64 // of all steps, if it is the last
 }
 
 // What an edit of a range costs: a window is released, or above the windows a node is cut off. A range of
@@ -88,13 +88,14 @@ func (v *Volume) EditOf(r *block.Request, one *[1]block.Range, done uint64) Edit
 		return x
 	}
 	x := Edit{Ranges: r.Ranges[done:], State: v.DeallocState(r.Flags&block.Anchor != 0), Prim: PrimUnmap}
-	for _, g := range r.Ranges {
-		x.Bytes += g.Bytes()
-	}
 	if n := affordable(x.Ranges); x.State == block.Unmapped || !v.Spec.Thin {
 		x.Ranges = x.Ranges[:n]
 	}
-	x.Last = int(done)+len(x.Ranges) == len(r.Ranges)
+	if x.Last = int(done)+len(x.Ranges) == len(r.Ranges); x.Last {
+		for _, g := range r.Ranges {
+			x.Bytes += g.Bytes()
+		}
+	}
 	return x
 }
 
