@@ -4,9 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,12 +81,7 @@ type Client struct {
 
 	bequests map[hostPort]memory // of nexuses that were closed while no owner is linked
 
-	mu      sync.Mutex
-	conn    net.Conn // guarded by mu: that Stop closes
-	at      string   // guarded by mu: where that leads
-	stopped bool     // guarded by mu
-	stop    chan struct{}
-	over    chan struct{} // closed when run has ended
+	dialing dialing
 }
 
 // NewClient makes the end of a node that forwards, and begins to look for the owner.
@@ -97,7 +90,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, array: cfg.Array, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
-		stop: make(chan struct{}), over: make(chan struct{})}
+		dialing: newDialing()}
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -163,27 +156,12 @@ func (c *Client) Known() []Node {
 
 // Leave ends a link to another address than that of the owner: the array has gone there, and who had it may not know yet. It
 // waits for nothing.
-func (c *Client) Leave(owner string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn != nil && c.at != owner {
-		c.conn.Close()
-	}
-}
+func (c *Client) Leave(owner string) { c.dialing.leave(owner) }
 
 // Stop ends the link for good, and returns when it has ended. What was in progress ends now: the caller knows that nobody
 // carries it out any more, or that nobody waits for it. From then on all commands are answered as without an owner.
 func (c *Client) Stop() {
-	c.mu.Lock()
-	if !c.stopped {
-		c.stopped = true
-		close(c.stop)
-		if c.conn != nil {
-			c.conn.Close()
-		}
-	}
-	c.mu.Unlock()
-	<-c.over
+	c.dialing.halt()
 	c.exec.Lock()
 	c.endLimbo(false)
 	c.exec.Unlock()
@@ -205,7 +183,7 @@ var errNoOwner = errors.New("no node is known to have the array")
 
 // run makes links until Stop.
 func (c *Client) run() {
-	defer close(c.over)
+	defer close(c.dialing.over)
 	said, wait := "", c.times.retry
 	for {
 		err := errNoOwner
@@ -221,10 +199,8 @@ func (c *Client) run() {
 		default:
 			wait = min(2*wait, retryMost)
 		}
-		select {
-		case <-c.stop:
+		if c.dialing.halted() {
 			return
-		default:
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
@@ -233,12 +209,8 @@ func (c *Client) run() {
 		if c.moving.Load() { // hosts wait
 			wait = c.times.retry / 5
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-c.stop:
-			t.Stop()
+		if !c.dialing.pause(wait) {
 			return
-		case <-t.C:
 		}
 	}
 }

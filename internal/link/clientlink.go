@@ -2,7 +2,6 @@ package link
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,40 +16,14 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
-// keep notes the connection that Stop closes; false: it has been called.
-func (c *Client) keep(conn net.Conn, addr string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conn, c.at = conn, addr
-	return !c.stopped
-}
-
 // link makes a link and serves it to its end.
 func (c *Client) link(addr string) error {
-	d := net.Dialer{Timeout: handshakeTime}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-c.stop:
-			cancel()
-		case <-ctx.Done():
+	return c.dialing.dial(addr, func(raw net.Conn) error {
+		if now := c.cfg.Address(); now != addr { // Leave found no link to end
+			return fmt.Errorf("the owner is now at %q, no longer at %s", now, addr)
 		}
-	}()
-	raw, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer raw.Close()
-	if !c.keep(raw, addr) {
-		return ErrClosed
-	}
-	defer c.keep(nil, "")
-	if now := c.cfg.Address(); now != addr { // Leave found no link to end
-		return fmt.Errorf("the owner is now at %q, no longer at %s", now, addr)
-	}
-	raw.SetDeadline(time.Now().Add(handshakeTime))
-	return c.serve(tls.Client(raw, c.tls), raw, addr)
+		return c.serve(tls.Client(raw, c.tls), raw, addr)
+	})
 }
 
 // clientLink is one link of a client. It belongs to the reader, but for what the writer has.
@@ -67,14 +40,6 @@ type clientLink struct {
 	more   chan struct{} // it has read more
 }
 
-// alive is the connection, of which each read has its time.
-type alive struct{ l *clientLink }
-
-func (r alive) Read(b []byte) (int, error) {
-	r.l.raw.SetReadDeadline(time.Now().Add(r.l.c.times.silent))
-	return r.l.conn.Read(b)
-}
-
 // serve greets the owner, and carries messages until the link ends.
 func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	l := &clientLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), quit: make(chan struct{}), more: make(chan struct{}, 1)}
@@ -83,7 +48,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 		return err
 	}
 	raw.SetDeadline(time.Time{})
-	l.br = bufio.NewReaderSize(alive{l}, chunkLen)
+	l.br = bufio.NewReaderSize(timely{conn, raw, c.times.silent}, chunkLen)
 	c.stamp.Store(g.stamp)
 	c.connects++
 	c.exec.Lock()
@@ -125,14 +90,8 @@ func (l *clientLink) greet() (g greeting, err error) {
 		l.raw.SetDeadline(time.Now().Add(handshakeTime))
 		k, body, err = readMessage(l.conn, l.buf)
 	}
-	switch {
-	case err != nil:
+	if err = welcomed(kindWelcome, k, body, err); err != nil {
 		return g, err
-	case k == kindRefusal:
-		b := cursor{b: body}
-		return g, errors.New("refused: " + printable(b.bytes()))
-	case k != kindWelcome:
-		return g, broke("a message of kind %d instead of a welcome", k)
 	}
 	if g, err = parseGreeting(k, body); err != nil {
 		return g, err

@@ -2,7 +2,6 @@ package link
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -36,14 +35,11 @@ type CopyClient struct {
 	times   times
 	process incarnation
 	epochs  map[string]uint64 // the highest of an array's owners; it belongs to run
-	stop    chan struct{}
-	over    chan struct{} // closed when run has ended
+	dialing dialing
 
 	connects, pieces, bytes, broken atomic.Uint64
 
 	mu      sync.Mutex // may be taken with an executor held; nothing is called with it held
-	conn    net.Conn   // guarded by mu: that Stop closes
-	stopped bool       // guarded by mu
 	link    *copyLink  // guarded by mu; nil: there is none
 	owner   string     // guarded by mu: the node that has the other array, or had it last
 	address string     // guarded by mu: of that
@@ -53,7 +49,7 @@ var _ scsi.CopyArray = (*CopyClient)(nil)
 
 // NewCopyClient makes the end of an array that copies, and begins to look for the other one.
 func NewCopyClient(cfg CopyClientConfig) (*CopyClient, error) {
-	c := &CopyClient{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), epochs: map[string]uint64{}, stop: make(chan struct{}), over: make(chan struct{})}
+	c := &CopyClient{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), epochs: map[string]uint64{}, dialing: newDialing()}
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -69,18 +65,7 @@ func NewCopyClient(cfg CopyClientConfig) (*CopyClient, error) {
 }
 
 // Stop ends the link for good, and returns when it has ended. Copies that use it end.
-func (c *CopyClient) Stop() {
-	c.mu.Lock()
-	if !c.stopped {
-		c.stopped = true
-		close(c.stop)
-		if c.conn != nil {
-			c.conn.Close()
-		}
-	}
-	c.mu.Unlock()
-	<-c.over
-}
+func (c *CopyClient) Stop() { c.dialing.halt() }
 
 // CopyPeer describes another array that copies come from, or go to.
 type CopyPeer struct {
@@ -99,28 +84,18 @@ func (c *CopyClient) Peer() CopyPeer {
 	return CopyPeer{Name: c.cfg.Name, Linked: c.link != nil, Node: c.owner, Address: c.address, Links: c.connects.Load(), Pieces: c.pieces.Load(), Bytes: c.bytes.Load()}
 }
 
-// keep notes the connection that Stop closes; false: it has been called.
-func (c *CopyClient) keep(conn net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conn = conn
-	return !c.stopped
-}
-
 // run makes links until Stop.
 func (c *CopyClient) run() {
-	defer close(c.over)
+	defer close(c.dialing.over)
 	said, wait := "", c.times.retry
 	for {
 		var errs []error
 		linked, began := c.connects.Load(), time.Now()
 		for _, addr := range c.cfg.Nodes {
-			select {
-			case <-c.stop:
+			if c.dialing.halted() {
 				return
-			default:
 			}
-			if err := c.dial(addr); err != nil {
+			if err := c.dialing.dial(addr, func(raw net.Conn) error { return c.serve(tls.Client(raw, c.tls), raw, addr) }); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", addr, err))
 			}
 		}
@@ -133,39 +108,10 @@ func (c *CopyClient) run() {
 			said = err.Error()
 			c.cfg.Log.Warn("copies from another array: there is no link to it; it is tried again", "array", c.cfg.Name, "error", err)
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-c.stop:
-			t.Stop()
+		if !c.dialing.pause(wait) {
 			return
-		case <-t.C:
 		}
 	}
-}
-
-// dial makes a link to an address and serves it to its end.
-func (c *CopyClient) dial(addr string) error {
-	d := net.Dialer{Timeout: handshakeTime}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-c.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	raw, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer raw.Close()
-	if !c.keep(raw) {
-		return ErrClosed
-	}
-	defer c.keep(nil)
-	raw.SetDeadline(time.Now().Add(handshakeTime))
-	return c.serve(tls.Client(raw, c.tls), raw, addr)
 }
 
 // serve greets the owner of the other array, and carries messages until the link ends.
@@ -180,7 +126,7 @@ func (c *CopyClient) serve(conn, raw net.Conn, addr string) error {
 	}
 	c.epochs[w.array] = w.epoch
 	raw.SetDeadline(time.Time{})
-	l.br = bufio.NewReaderSize(timely{l}, chunkLen)
+	l.br = bufio.NewReaderSize(timely{conn, raw, c.times.silent}, chunkLen)
 	c.connects.Add(1)
 	c.mu.Lock()
 	c.link, c.owner, c.address = l, w.node, addr
@@ -202,14 +148,6 @@ func (c *CopyClient) serve(conn, raw net.Conn, addr string) error {
 	return err
 }
 
-// timely is the connection, of which each read has its time.
-type timely struct{ l *copyLink }
-
-func (r timely) Read(b []byte) (int, error) {
-	r.l.raw.SetReadDeadline(time.Now().Add(r.l.c.times.silent))
-	return r.l.conn.Read(b)
-}
-
 // greet says who this array is, and reads who the other one is.
 func (l *copyLink) greet() (w copyWelcome, err error) {
 	hello := copyHello{name: l.c.cfg.Self, process: l.c.process}
@@ -217,14 +155,8 @@ func (l *copyLink) greet() (w copyWelcome, err error) {
 		return w, err
 	}
 	k, body, err := readMessage(l.conn, l.buf)
-	switch {
-	case err != nil:
+	if err = welcomed(kindCopyWelcome, k, body, err); err != nil {
 		return w, err
-	case k == kindRefusal:
-		b := cursor{b: body}
-		return w, errors.New("refused: " + printable(b.bytes()))
-	case k != kindCopyWelcome:
-		return w, broke("a message of kind %d instead of a welcome", k)
 	}
 	if w, err = parseCopyWelcome(body); err != nil {
 		return w, err

@@ -199,16 +199,12 @@ func (l *copyLink) read() error {
 	}
 }
 
-// answered takes a question away that was answered. Preconditions: mu is held.
-func (l *copyLink) answered(id uint32) (*copyCall, error) {
+// answered takes a question away that was answered. Preconditions: mu is held, it is there.
+func (l *copyLink) answered(id uint32) {
 	k := l.calls[id]
-	if k == nil {
-		return nil, broke("an answer to question %d", id)
-	}
 	delete(l.calls, id)
 	l.asked -= k.n
 	l.runs -= len(k.runs)
-	return k, nil
 }
 
 // admit notes a unit that was found. Preconditions: mu is held.
@@ -224,17 +220,12 @@ func (l *copyLink) heardFound(body []byte) error {
 		return err
 	}
 	l.c.mu.Lock()
-	k, err := l.answered(id)
-	if err == nil && (k.find == nil || len(found) != k.n) {
-		l.calls[id] = k // its end comes with that of the link
-		l.asked += k.n
-		l.runs += len(k.runs)
-		err = broke("%d units in answer to question %d", len(found), id)
-	}
-	if err != nil {
+	k := l.calls[id]
+	if k == nil || k.find == nil || len(found) != k.n { // its end comes with that of the link
 		l.c.mu.Unlock()
-		return err
+		return broke("%d units in answer to question %d", len(found), id)
 	}
+	l.answered(id)
 	units := make([]scsi.CopyUnit, len(found))
 	for i, f := range found {
 		if f.ok {
@@ -282,7 +273,7 @@ func (l *copyLink) heardAnswer(body []byte) error {
 		l.c.mu.Unlock()
 		return err
 	}
-	_, _ = l.answered(e.call)
+	l.answered(e.call)
 	u := k.unit
 	if k.token != nil && e.unit.ok {
 		u = l.admit(k.first, e.unit)

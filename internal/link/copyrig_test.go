@@ -2,7 +2,6 @@ package link
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -304,24 +303,11 @@ func (r *copyRig) serve() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	addr := serving(r.t, s)
 	r.server = s
 	r.tap.mu.Lock()
-	r.tap.to = l.Addr().String()
+	r.tap.to = addr
 	r.tap.mu.Unlock()
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	r.t.Cleanup(func() {
-		now, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		s.Shutdown(now)
-		if err := <-served; err != ErrClosed {
-			r.t.Errorf("Serve: %v", err)
-		}
-	})
 }
 
 func (r *copyRig) linked(want bool) {

@@ -48,15 +48,18 @@ func (l *lendLink) ended(u *lentUnit, why scsi.CopyEnding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u.ended = &why
-	if u.known {
-		l.put(appendUnit(nil, kindEnded, u.id, uint64(why.Status), uint64(why.Sense)), nil)
-	}
+	l.tellEnd(u)
 }
 
 // announce is told that the answer with a unit was sent. Preconditions: mu is held.
 func (l *lendLink) announce(u *lentUnit) {
 	u.known = true
-	if why := u.ended; why != nil {
+	l.tellEnd(u)
+}
+
+// tellEnd sends that a unit has ended its part, if that is so and the other end knows the unit. Preconditions: mu is held.
+func (l *lendLink) tellEnd(u *lentUnit) {
+	if why := u.ended; why != nil && u.known {
 		l.put(appendUnit(nil, kindEnded, u.id, uint64(why.Status), uint64(why.Sense)), nil)
 	}
 }

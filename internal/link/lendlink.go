@@ -68,16 +68,8 @@ type lentPiece struct {
 func newLendLink(s *Server, to *lending, conn, raw net.Conn, buf []byte) *lendLink {
 	l := &lendLink{s: s, to: to, conn: conn, raw: raw, buf: buf, from: s.lenders(), posts: make(chan struct{}, copyPosts), wake: make(chan struct{}, 1),
 		quit: make(chan struct{}), units: map[uint64]*lentUnit{}}
-	l.br = bufio.NewReaderSize(lendReader{l}, 64<<10)
+	l.br = bufio.NewReaderSize(timely{conn, raw, s.times.silent}, 64<<10)
 	return l
-}
-
-// lendReader is the connection, of which each read has its time.
-type lendReader struct{ l *lendLink }
-
-func (r lendReader) Read(b []byte) (int, error) {
-	r.l.raw.SetReadDeadline(time.Now().Add(r.l.s.times.silent))
-	return r.l.conn.Read(b)
 }
 
 // kill ends the link; the first error is kept. Anybody may call it.

@@ -97,24 +97,31 @@ func (r *rig) own(t *scsi.Target, limits times) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	addr := serving(r.t, s)
 	r.server = s
 	r.mu.Lock()
-	r.addr = l.Addr().String()
+	r.addr = addr
 	r.mu.Unlock()
+}
+
+// serving has a server serve until the test ends, and returns its address.
+func serving(t testing.TB, s *Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	r.t.Cleanup(func() {
+	t.Cleanup(func() {
 		now, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		s.Shutdown(now)
 		if err := <-served; err != ErrClosed {
-			r.t.Errorf("Serve: %v", err)
+			t.Errorf("Serve: %v", err)
 		}
 	})
+	return l.Addr().String()
 }
 
 // leave ends the owner without a word, as a kill does.
