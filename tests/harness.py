@@ -429,6 +429,10 @@ class Daemon(Server):
         """Run an arraysim command with --json and decode what it prints."""
         return json.loads(self.cli(*args, "--json").stdout)
 
+    def events(self) -> list[dict[str, Any]]:
+        """Return what the daemon has told since its start, the oldest first."""
+        return [json.loads(line) for line in self.cli("events", "--json").stdout.splitlines()]
+
 
 class Tgtd(Server):
     """Debian's tgtd with RAM-backed files, the yardstick of the benchmarks."""

@@ -351,7 +351,7 @@ def test_events_and_counters_of_a_new_volume_agree(daemon: Daemon, tmp_path: Pat
     d = daemon
     write(d, 0, 0, noise(32 * MiB, seed=1), tmp_path)
     for _ in range(2):
-        seen = max([e["number"] for e in events(d)], default=0)
+        seen = max([e["number"] for e in d.events()], default=0)
         d.cli("volume", "create", "new", "--pool", "copies", "--size", "32MiB", "--lun", 1)
         before = Delta(d)
         d.sg("sg_xcopy", "if=/dev/sg0", "of=/dev/sg1", "bs=512", "count=65536", "bpt=16384", timeout=120)
@@ -361,12 +361,8 @@ def test_events_and_counters_of_a_new_volume_agree(daemon: Daemon, tmp_path: Pat
         assert before.wire("new") == 0 and before.wire("source") == 0
         assert counters["new"]["host_written_bytes"] == 0 and counters["new"]["host_read_bytes"] == 0
         end = time.monotonic() + 60
-        while not (told := [e["text"] for e in events(d) if e["number"] > seen and "offloads wrote" in e["text"]]):
-            assert time.monotonic() < end, events(d)
+        while not (told := [e["text"] for e in d.events() if e["number"] > seen and "offloads wrote" in e["text"]]):
+            assert time.monotonic() < end, d.events()
             time.sleep(0.1)
         assert len(told) == 1 and told[0].startswith("offloads wrote 32 MiB to volume new"), told
         d.cli("volume", "delete", "new", "--force")
-
-
-def events(d: Daemon) -> list[dict[str, object]]:
-    return [json.loads(line) for line in d.cli("events", "--json").stdout.splitlines()]
