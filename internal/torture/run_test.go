@@ -224,10 +224,12 @@ func (r *run) provisioning(c Command, b []byte) string {
 func (r *run) single(c Command) error {
 	_, w := r.m.judge(c)
 	var x *running
+	var named uint32 // list identifier; what goes on beside the command takes more of them
 	if c.Op == "dsense" {
 		x = r.dsense(c)
 	} else {
 		lun, cdb, list, in := r.cdb(c, nil)
+		named = r.lists
 		x = r.do(c.Host, lun, cdb, list, in)
 	}
 	if !x.over {
@@ -247,7 +249,7 @@ func (r *run) single(c Command) error {
 	case good && c.Op == "populate":
 		b := make([]byte, 16)
 		b[0], b[1] = 0x84, 7
-		binary.BigEndian.PutUint32(b[2:], r.lists)
+		binary.BigEndian.PutUint32(b[2:], named)
 		binary.BigEndian.PutUint32(b[10:], 2048)
 		y := r.do(c.Host, c.LUN, b, nil, 2048)
 		info := y.in()
