@@ -336,6 +336,9 @@ func (s *swarm) land() {
 		if status == block.Resources && f.late { // an mdisk that fails for long holds what all pools share of the cache
 			status = block.MediumWrite
 		}
+		if status == block.NoSpace && f.req.Op == block.OpPlace && s.heal != nil {
+			status = block.Cancelled // with an mdisk away, what the reference kept may have gone to a thick volume
+		}
 		switch status {
 		case block.OK:
 			if f.req.Op == block.OpRead {
