@@ -47,8 +47,8 @@ class Proof:
 PROOFS = [
     Proof(
         "scenarios",
-        "document 001's incident and ablations, 002's hours of DVD Store, 003's terabyte by writes: their figures",
-        "go test ./internal/sim -run TestScenarios -proofs -timeout 2h",
+        "document 001's incident and ablations, 002's hours and figure 5, 003's terabyte by writes, every mutation",
+        "go test ./internal/sim -run 'TestScenarios|TestMutations' -proofs -timeout 2h",
         25,
     ),
     Proof(

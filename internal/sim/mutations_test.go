@@ -64,6 +64,9 @@ var mutations = []mutation{
 // cheap is how many of them short runs do.
 const cheap = 1
 
+// dear are those of ten seconds, which run with -proofs alone.
+var dear = []string{"lanes of WRITE SAME", "RAID 5's small write", "processors of a full build"}
+
 // TestMutations switches mechanisms off, one at a time: each turns a predicted expectation red. What
 // each does is a row of docs/virtual-time.md, figures included.
 func TestMutations(t *testing.T) {
@@ -78,6 +81,9 @@ func TestMutations(t *testing.T) {
 		t.Run(m.mechanism, func(t *testing.T) {
 			if testing.Short() && i >= cheap {
 				t.Skip("left out of short runs")
+			}
+			if slices.Contains(dear, m.mechanism) && !*proofs {
+				t.Skip("left to the proof of the scenarios")
 			}
 			o := m.carryOut(t)
 			if o.OK || o.Problem != "" {

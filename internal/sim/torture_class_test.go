@@ -78,7 +78,7 @@ func (d *drawn) report(t *testing.T) {
 	var parts []string
 	for c, n := range d.of {
 		parts = append(parts, fmt.Sprintf("%s %d", classNames[c], n))
-		if n == 0 && d.seeds >= 1000 {
+		if n == 0 && d.seeds >= 500 {
 			t.Errorf("none of %d seeds has drawn: %s", d.seeds, classNames[c])
 		}
 	}

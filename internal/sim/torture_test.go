@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	tortureSeeds = flag.Int("torture.seeds", 1000, "number of seeds that TestTorture runs")
+	tortureSeeds = flag.Int("torture.seeds", 500, "number of seeds that TestTorture runs")
 	tortureFirst = flag.Uint64("torture.first", 1, "first seed of TestTorture; with -torture.seeds=1 that one alone, with its log")
 )
 
@@ -28,7 +28,7 @@ var (
 // Every read returns the last acknowledged write, every task ends, space adds up, who has room does
 // not wait, a start finds the pools and volumes that it has to, and the array's own check finds
 // nothing. A seed gives the same run each time. With -v it tells how many seeds have drawn what: in
-// 1,000 seeds each class has to be there.
+// 500 seeds each class has to be there.
 func TestTorture(t *testing.T) {
 	n := *tortureSeeds
 	switch {
