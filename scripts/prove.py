@@ -74,6 +74,12 @@ PROOFS = [
     Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
     Proof("tier", "100,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 30),
     Proof("tier-mutations", "each known defect of a write-back cache makes the model fail", "make tier-mutations", 30),
+    Proof(
+        "random",
+        "the random tests of the core and of SCSI, ten times as many as in `make test`, each with seeds of its own",
+        "go test -count 10 -timeout 4h ./internal/array/... ./internal/torture ./internal/hostcache/tier",
+        60,
+    ),
     Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 45),
     Proof("soak", "64 sessions at a portal for 30 minutes, all verified", "make soak", 31),
     Proof(

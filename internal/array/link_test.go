@@ -102,7 +102,7 @@ func (r *linkRig) step() {
 // later. What a host was told, by an acknowledgement or by a read, a start finds, or something
 // newer.
 func TestNobodyHeardOfWhatIsLost(t *testing.T) {
-	base, n, lost := testkit.Seed(t), uint64(25), 0
+	base, n, lost := testkit.Seed(t), uint64(12), 0
 	if testing.Short() {
 		n = 10
 	}

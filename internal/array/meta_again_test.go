@@ -198,7 +198,7 @@ func copyFolder(t *testing.T, to, from *storetest.Disk, folder string) {
 // array, with lower or higher numbers. The log goes with the other copy: a start takes that one, and finds everything.
 func TestCopyOfAnotherTime(t *testing.T) {
 	folders := []string{"/data/meta", "/data/meta.copy"}
-	for n := range 60 {
+	for n := range 30 {
 		seed, at := uint64(n/4+1), 2+n%5
 		folder, forked := folders[n%2], n/2%2 == 0
 		r := newPowerRigWith(t, seed, false, func(r *powerRig) { r.opt.CheckpointBytes = 0 })

@@ -12,7 +12,7 @@ import (
 // TestManyCommandsUnderEveryPolicy runs the swarm while policies and write modes
 // change, the mirror goes and comes, and mdisks go offline and come back.
 func TestManyCommandsUnderEveryPolicy(t *testing.T) {
-	runs := 6
+	runs := 4
 	if testing.Short() {
 		runs = 2
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-var flipsFlag = flag.Int("flips", 600, "number of flipped bits of TestFlippedBits")
+var flipsFlag = flag.Int("flips", 300, "number of flipped bits of TestFlippedBits")
 
 // verifyAll runs a check in steps to its end.
 func verifyAll(a *Array, clock *block.Virtual, repair bool) Report {

@@ -217,7 +217,7 @@ func (r *run) erasedAgain(g Group, ended bool) error {
 
 // TestErasures runs programs of erasures and deaths alone, and sees that all of what they are about occurs.
 func TestErasures(t *testing.T) {
-	seeds := uint64(24)
+	seeds := uint64(12)
 	if testing.Short() || underRace {
 		seeds = 8
 	}

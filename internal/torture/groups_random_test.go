@@ -46,7 +46,7 @@ type attempt struct {
 // granule has the old value or the new one; all else has what the model says. Then nothing is held in either group, and what
 // came into the caches went out of them. The same seed gives the same bytes at the same time. ARRAYSIM_GROUP_SEED repeats a run.
 func TestRandomCopiesOverGroups(t *testing.T) {
-	base, rounds := rand.Uint64(), uint64(12)
+	base, rounds := rand.Uint64(), uint64(6)
 	if s := os.Getenv("ARRAYSIM_GROUP_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
