@@ -56,8 +56,10 @@ UNRACED = "TestNoAllocations TestThousandLUNs".split()
 
 #: Tests and scripts of these that compute, most of them in virtual time on one goroutine, and take ten times as long
 #: under the detector: they run without it. `make prove` asks it about them, too.
-COMPUTES = """TestDiscardsAndDeaths TestFittedProfilePredicts TestFullStop TestHandOver TestManyDeathsInAFullPool
- TestMetaKills TestRegionFailures TestTakeoverControls TestTakeovers""".split()
+COMPUTES = """TestBounds TestDiscardsAndDeaths TestFittedProfilePredicts TestFullStop TestHandOver
+ TestLookStaysAsItWas TestManyDeathsInAFullPool TestMapKills TestMemoryRegion TestMetaKills TestMetadataAreBounded
+ TestRegionFailures TestRegionOverDisk TestRegionSimulated TestRemote TestReserveIsEnough TestStartInAFullPool
+ TestTakeoverControls TestTakeoverFences TestTakeovers TestToldIsAsGoodAsCompared""".split()
 SCRIPTS = "exports fio profilefit sim".split()
 
 #: What has to be the same wherever Go compiles, so that nothing is compiled twice: nothing for debuggers, which takes
@@ -132,7 +134,8 @@ def full() -> list[Part]:
                 *LEAN,
                 "-run",
                 either(UNRACED + COMPUTES),
-                *"./cmd/arraysim ./internal/admin ./internal/iscsi ./internal/store/rados".split(),
+                *"./cmd/arraysim ./internal/admin ./internal/block/blocktest ./internal/history".split(),
+                *"./internal/iscsi ./internal/store ./internal/store/rados ./internal/store/storetest".split(),
             ],
             60,
             ("build",),

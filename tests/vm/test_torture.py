@@ -15,6 +15,9 @@ from guest import clear_targets, mounted
 from harness import MiB, ToolError, Volume, run
 from load import fsck, mkfs
 
+# The processor is busy for a minute, and test_tcmu and test_portal kill the daemon under file systems, too.
+pytestmark = pytest.mark.slow
+
 NAA = "naa.5001405000000040"
 
 #: Kills of the daemon; `make vm-torture` sets more.
