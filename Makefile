@@ -121,10 +121,10 @@ rados-smoke: build-rados ## test it for a minute on a throw-away Ceph cluster; w
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common || echo "rados-smoke: Ceph's packages cannot be had here; they are: ceph-mon ceph-osd ceph-common"
 	$(VENV)/bin/pytest -m cluster tests/test_rados.py
 
-rados-test: build build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
+rados-test: build build-rados ## the store, the daemon with either log, take-overs, also under copies between two arrays, on a throw-away Ceph cluster of one OSD
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common
 	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados
-	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py tests/test_move.py
+	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py tests/test_rados_peers.py tests/test_move.py
 
 rados-three: build build-rados ## the store, libiscsi's suite, sg3_utils and the kill tests on a cluster of three OSDs, three copies
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common

@@ -103,9 +103,9 @@ PROOFS = [
     Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 60),
     Proof(
         "rados",
-        "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9, take-overs of a running daemon",
+        "arrays in a pool of one OSD: the store's conformance, faults, kill -9, take-overs, copies between two arrays",
         "make rados-test",
-        6,
+        9,
     ),
     Proof(
         "rados-three",

@@ -86,9 +86,26 @@ class Case:
         )
 
 
+def have_place(hosts: list[Host], d: RadosDaemon) -> None:
+    """Write all that the hosts will write to, and wait until it is on the mdisk: they need no more room there."""
+    number = 1
+    with Session(d, isid=97, stays=False) as s:
+        s.ready(0)
+        for h in hosts:
+            for at in range(h.blocks.start, h.blocks.stop, 2048):
+                cdb = bytes([0x8A, 0]) + at.to_bytes(8, "big") + (2048).to_bytes(4, "big") + bytes(2)
+                s.good(0, cdb, number.to_bytes(8, "big") * (64 * 2048))
+            h.acknowledged = dict.fromkeys(h.blocks, number)
+            h.writes = number
+    destaged(d)
+
+
 @contextlib.contextmanager
-def case(ceph: Ceph, name: str) -> Iterator[Case]:
-    """A daemon under writes; behind the case everything that was acknowledged is there, and is in another process."""
+def case(ceph: Ceph, name: str, placed: bool = False) -> Iterator[Case]:
+    """A daemon under writes; behind the case everything that was acknowledged is there, and is in another process.
+
+    placed: the hosts write only to what has its place on the mdisk.
+    """
     ceph.clean()
     pool = Pool("p0", mdisks=[Mdisk("m0", 512 * MiB)])
     volumes = [Volume("v0", 0, pool="p0", size=128 * MiB)]
@@ -98,6 +115,8 @@ def case(ceph: Ceph, name: str) -> Iterator[Case]:
     try:
         d.start()
         c.hosts = [Host(d, 10 + n, n * PIECES * SECTORS, PIECES) for n in range(HOSTS)]
+        if placed:
+            have_place(c.hosts, d)
         for h in c.hosts:
             h.start()
         c.goes_on("at first")
@@ -175,7 +194,10 @@ def test_osd_slow(ceph: Ceph) -> None:
 
 
 def fills(c: Case, what: str, fill: float = 180) -> None:
-    """Have a host write to new extents until it hears that there is no room. What there is can be read all the same."""
+    """Have a host write to new extents until it hears that there is no room.
+
+    Reads go on, and so do the others' writes to what has its place.
+    """
     c.more = [Host(c.daemon, 50, UNTOUCHED, 800, sectors=256)]
     c.more[0].start()
     began = time.monotonic()
@@ -185,20 +207,26 @@ def fills(c: Case, what: str, fill: float = 180) -> None:
             if h.fault:
                 raise h.fault
         time.sleep(0.1)
-    took, slowest = time.monotonic() - began, 0.0
+    told, slowest = time.monotonic(), 0.0
+    c.begin_anew()
+    before = sum(h.writes for h in c.hosts)
     with Session(c.daemon, isid=97, stays=False) as s:
         s.ready(0)
         for h in c.hosts:
             begin = time.monotonic()
             s.good(0, h.cdb(0x88, next(iter(h.acknowledged))), room=SECTORS * 512)
             slowest = max(slowest, time.monotonic() - begin)
-    time.sleep(3)
+    c.goes_on(what, c.hosts)
+    time.sleep(10)
     old, new = sum(sum(h.failed.values()) for h in c.hosts), sum(c.more[0].failed.values())
+    rate = (sum(h.writes for h in c.hosts) - before) / (time.monotonic() - told)
     c.say(
         what,
-        f"; 27/07 behind {took:.1f} s, {new} times for new extents and {old} for others; reads take {slowest:.1f} s",
+        f"; 27/07 behind {told - began:.1f} s, {new} times for new extents and {old} for others, "
+        f"which take {rate:.0f} writes a second; reads take {slowest:.1f} s",
     )
     assert slowest < 5
+    assert old == 0, f"{what}: {old} writes to what has its place are refused"
 
 
 def room_again(c: Case, what: str) -> None:
@@ -224,8 +252,8 @@ def full_above(ceph: Ceph, ratio: float) -> None:
 
 
 def test_full(ceph: Ceph) -> None:
-    """OSDs are full: writes that need room end with 27/07, and reads go on; with room everything goes on."""
-    with case(ceph, "full") as c:
+    """OSDs are full: writes that need room end with 27/07, others and reads go on; with room everything goes on."""
+    with case(ceph, "full", placed=True) as c:
         used = max(
             ceph.daemon(o, "perf", "dump", "osd", "stat_bytes_used")["osd"]["stat_bytes_used"] for o in ceph.all_osds()
         )
@@ -240,7 +268,7 @@ def test_full(ceph: Ceph) -> None:
 
 def test_quota(ceph: Ceph) -> None:
     """A pool is at its quota: the same."""
-    with case(ceph, "quota") as c:
+    with case(ceph, "quota", placed=True) as c:
         pool = ceph.about["pool"]
         try:
             ceph.ask("osd pool set-quota", pool=pool, field="max_bytes", val=str(MiB))

@@ -264,8 +264,9 @@ def test_without_the_blocklist_data_are_lost(ceph: Ceph) -> None:
                 found = str(e)
                 break
             nodes.again(zombie)
+        logs = nodes.logs()
     finally:
         nodes.close()
-    assert nodes.torture.wrong, f"{tries} take-overs without a blocklist have lost nothing\n{found}\n{nodes.logs()}"
+    assert nodes.torture.wrong, f"{done} take-overs without a blocklist have lost nothing\n{found}\n{logs}"
     lost = nodes.torture.wrong
     print(f"  take-over {done} without a blocklist has lost data, as it was to: {len(lost)} sectors, as\n  {lost[0]}")

@@ -44,9 +44,10 @@ var anyText = map[string]map[string]string{
 		"Column":     "title value",
 		"Expect":     "what fitted from case value document times times_case",
 		"FaultSpec":  "array pool volume cache",
-		"HostSpec":   "name",
+		"HostSpec":   "name node",
 		"JobSpec":    "name host after after_all volume to",
 		"MdiskSpec":  "kind", // a key of the profile's mdisks, see TestNamesOfPolicies
+		"NodeSpec":   "name",
 		"PeerSpec":   "name domain",
 		"PoolSpec":   "name disks_of",
 		"TxType":     "name",

@@ -6,6 +6,7 @@
 //	scenario.go   the YAML file: arrays, hosts, jobs, faults, cases, expectations
 //	world.go      a Run: builds all of it, fills volumes; advance.go takes it to its end
 //	host.go       initiators and links: CDBs to the SCSI layer and back
+//	node.go       nodes that forward to the owner of an array
 //	vmfs.go       virtual disks on a VMFS-like layer; zero on first write
 //	clone.go      XCOPY, WRITE SAME, UNMAP jobs and their fallback
 //	load.go       workload generators

@@ -23,12 +23,10 @@ type host struct {
 
 // path is a host's way to an array.
 type path struct {
-	sys       *system
-	nexus     *scsi.Nexus
-	bandwidth uint64
-	command   int64
-	latency   int64
-	out, in   int64 // when each direction is free
+	sys   *system
+	nexus *scsi.Nexus
+	link
+	via *link // of the node that forwards; nil: the host is at the owner
 }
 
 // device is a LUN as a host knows it.
@@ -76,13 +74,15 @@ type command struct {
 	write   bool
 	issued  int64
 	serial  uint64
+	reply   uint64 // bytes of Data-In
 	failed  bool
 	aborted bool
 	sense   uint32 // 0xKKAAQQ of a CHECK CONDITION
 	tries   int
 
-	arrive, finish func()
-	next           *command
+	// forward and back are steps at the node that forwards, to the array and from it.
+	forward, arrive, back, finish func()
+	next                          *command
 }
 
 // buffers hands out memory for Data-In. Without payload everybody reads into the same.
@@ -105,7 +105,7 @@ func (r *Run) newHost(spec HostSpec) (*host, error) {
 	for _, y := range r.arrays {
 		name := "iqn.2026-01.io.arraysim:" + spec.Name
 		p := &path{sys: y, nexus: y.target.OpenNexus(name, name+",i,0x00023d000001", 1),
-			bandwidth: uint64(y.p.Link.Bandwidth), command: int64(y.p.Link.Command), latency: int64(y.p.Link.Latency)}
+			link: link{bandwidth: uint64(y.p.Link.Bandwidth), command: int64(y.p.Link.Command), latency: int64(y.p.Link.Latency)}}
 		h.paths = append(h.paths, p)
 		for _, v := range y.vols {
 			lun := uint64(v.lun)
@@ -115,7 +115,7 @@ func (r *Run) newHost(spec HostSpec) (*host, error) {
 			h.devices = append(h.devices, &device{h: h, p: p, v: v, lun: lun << 48})
 		}
 	}
-	return h, nil
+	return h, h.findNode()
 }
 
 // reset forgets what preparation counted.
@@ -147,6 +147,7 @@ func (d *device) get(done func(*command)) *command {
 		c.task.Done = c.ended
 		c.arrive = func() { c.d.p.nexus.Submit(c.one[:]) }
 		c.finish = c.complete
+		c.forward, c.back = c.forwarded, c.answered
 	} else {
 		h.free = c.next
 	}
@@ -162,23 +163,6 @@ func (d *device) get(done func(*command)) *command {
 func (h *host) put(c *command) {
 	c.next = h.free
 	h.free = c
-}
-
-// frameBytes is the payload of a Fibre Channel frame.
-const frameBytes = 2048
-
-// send carries so many bytes from the host to the array, or back, and returns when
-// they are there. Frames of different exchanges interleave, so that what is one frame
-// does not wait behind the data of others.
-func (p *path) send(busy *int64, now, fixed int64, bytes uint64) int64 {
-	if p.bandwidth != 0 {
-		fixed += int64(bytes * 1e9 / p.bandwidth)
-	}
-	if bytes <= frameBytes {
-		return now + fixed + p.latency
-	}
-	*busy = max(*busy, now) + fixed
-	return *busy + p.latency
 }
 
 // issue sends a command on its way.
@@ -206,20 +190,40 @@ func (c *command) around() {
 	now := x.Now()
 	bytes := uint64(block.VecLen(c.task.DataOut))
 	c.h.wire[1] += bytes
+	next := c.arrive
+	if p.via != nil {
+		next = c.forward
+	}
 	if t := p.send(&p.out, now, p.command, bytes); t > now {
-		x.CallIn(block.LaneOut, t, c.arrive)
+		x.CallIn(block.LaneOut, t, next)
 		return
 	}
-	x.Post(c.arrive)
+	x.Post(next)
+}
+
+// forwarded: the command is at a node, which sends it to the owner.
+func (c *command) forwarded() {
+	l, x := c.d.p.via, c.h.r.exec
+	x.CallIn(block.LaneOut, l.send(&l.out, x.Now(), l.command, uint64(block.VecLen(c.task.DataOut))), c.arrive)
 }
 
 // ended is the task's Done: the response goes back over the link.
 func (c *command) ended(t *scsi.Task) {
+	x := c.h.r.exec
+	c.reply = uint64(block.VecLen(t.DataIn))
+	c.h.wire[0] += c.reply
+	if l := c.d.p.via; l != nil {
+		x.CallIn(block.LaneIn, l.send(&l.in, x.Now(), 0, c.reply), c.back)
+		return
+	}
+	c.answered()
+}
+
+// answered: the response goes to the host, from the owner or from the node that forwards.
+func (c *command) answered() {
 	p, x := c.d.p, c.h.r.exec
 	now := x.Now()
-	bytes := uint64(block.VecLen(t.DataIn))
-	c.h.wire[0] += bytes
-	if t := p.send(&p.in, now, 0, bytes); t > now {
+	if t := p.send(&p.in, now, 0, c.reply); t > now {
 		x.CallIn(block.LaneIn, t, c.finish)
 		return
 	}

@@ -80,6 +80,8 @@ type ArraySpec struct {
 	Placement PolicyRef    `yaml:"placement"`
 	Pools     []PoolSpec   `yaml:"pools"`
 	Volumes   []VolumeSpec `yaml:"volumes"`
+	// Nodes forward to the one that owns the array.
+	Nodes []NodeSpec `yaml:"nodes"`
 }
 
 // PoolSpec is a pool, or Count of them.
@@ -116,6 +118,8 @@ type VolumeSpec struct {
 // HostSpec is an initiator; it sees all volumes of all arrays.
 type HostSpec struct {
 	Name string `yaml:"name"`
+	// Node is the one that forwards its commands, at each array that has a node of this name.
+	Node string `yaml:"node"`
 	VAAI VAAI   `yaml:"vaai"`
 	// HostCopy is how the host itself copies and zeroes.
 	Mover Mover `yaml:"mover"`

@@ -49,6 +49,7 @@ type system struct {
 	kinds  map[string]string // of mdisks, by the name under which the array opens them
 	pools  []*array.Pool
 	vols   []*volume
+	nodes  map[string]*link // to the owner, by the node's name
 	naked  *store.Memory
 	// Of somebody else's; nil: the profile's.
 	destage   func(pool string) plug.Destage
@@ -189,6 +190,9 @@ func (r *Run) addArray(spec ArraySpec) error {
 		}
 	}
 	y.target = scsi.NewTarget(opt)
+	if err := y.addNodes(); err != nil {
+		return err
+	}
 	r.arrays = append(r.arrays, y)
 	for _, ps := range spec.Pools {
 		for i := range max(1, ps.Count) {
