@@ -37,7 +37,10 @@ func newSide(t testing.TB, number int) *side {
 	s := &side{t: t, number: number, exec: block.NewLive()}
 	t.Cleanup(s.exec.Stop)
 	var err error
-	if s.arr, err = array.Open(array.Options{Exec: s.exec, Store: store.NewMemory(s.exec, store.MemoryOptions{}), CacheBytes: 4 << 20, UUID: uint64(number) + 0x7000}); err != nil {
+	s.exec.Lock()
+	s.arr, err = array.Open(array.Options{Exec: s.exec, Store: store.NewMemory(s.exec, store.MemoryOptions{}), CacheBytes: 4 << 20, UUID: uint64(number) + 0x7000})
+	s.exec.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.await(func(done func(error)) {
