@@ -53,6 +53,7 @@ type copyCall struct {
 
 // copyPiece is a read of a part of a reference.
 type copyPiece struct {
+	of   *copyRef
 	head pieceHead
 	buf  []byte
 	p    block.Piece
