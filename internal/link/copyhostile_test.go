@@ -204,6 +204,16 @@ func TestOddCopies(t *testing.T) {
 			t.Errorf("a piece of %d sectors from %d on: %v, want %v", c.n, c.off, s, c.want)
 		}
 	}
+	p.send(appendUnit(nil, kindRelease, 1, 0, 0))
+	hold, check := step{call: 8, unit: 1, r: block.Range{Count: 16}}, step{call: 9, unit: 1, r: block.Range{Count: 16}}
+	p.send(check.append(hold.append(nil, kindHold), kindCheck)) // a check beside a hold that is under way
+	if e, err := parseStepEnd(next(kindAnswer)); err != nil || e.call != 9 || e.status != byte(block.OK) {
+		t.Errorf("a check behind a hold: %+v, %v", e, err)
+	}
+	next(kindRuns)
+	if e, err := parseStepEnd(next(kindAnswer)); err != nil || e.call != 8 || !e.held {
+		t.Errorf("a hold with a check behind it: %+v, %v", e, err)
+	}
 	p.send(appendUnit(nil, kindDescribe, 1, 1<<63, 0))
 	p.send(appendUnit(nil, kindCount, 1, 1<<40, 1<<63))
 	p.send(appendUnit(nil, kindEndToken, 1, 0, 0))
