@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -44,4 +45,79 @@ func TestSearchesLeaveRoom(t *testing.T) {
 	}
 	r.src.free()
 	r.dst.free()
+}
+
+// users is of how many initiators the link keeps something.
+func (r *copyRig) users() int {
+	r.client.mu.Lock()
+	defer r.client.mu.Unlock()
+	return len(r.client.link.users)
+}
+
+// TestUnitsOfOneInitiator: one initiator's copies have half of the units of a link at most, and half of the runs.
+func TestUnitsOfOneInitiator(t *testing.T) {
+	r := newCopyRig(t)
+	for i := uint64(0); i < sideSectors; i += 2 { // as many runs as there are sectors
+		r.src.write(0, i, make([]byte, 512))
+	}
+	r.src.login(copyHost)
+	r.src.login(copyOther)
+	find := func(who string, n int) []scsi.CopyUnit {
+		found := make(chan []scsi.CopyUnit, 1)
+		id := r.src.names(0)[8:24]
+		var want []scsi.CopyDesignator
+		for range n {
+			want = append(want, scsi.CopyDesignator{CodeSet: 1, Kind: 3, ID: id})
+		}
+		r.client.Find(scsi.CopyInitiator{Name: who, Port: who}, want, func(u []scsi.CopyUnit) { found <- u })
+		return heard(t, found)
+	}
+	var all []scsi.CopyUnit
+	for range copyUnits / copyWants {
+		for _, u := range find(copyHost, copyWants) {
+			if u != nil {
+				all = append(all, u)
+			}
+		}
+	}
+	if len(all) != copyUnits/2 {
+		t.Errorf("one initiator has %d units of %d", len(all), copyUnits)
+	}
+	u := find(copyOther, 1)[0]
+	if u == nil {
+		t.Fatal("there is no unit for another initiator")
+	}
+	hold := func(u scsi.CopyUnit) scsi.CopyAnswer {
+		held := make(chan scsi.CopyAnswer, 1)
+		u.Hold(block.Range{Count: sideSectors}, func(a scsi.CopyAnswer) { held <- a })
+		return heard(t, held)
+	}
+	runs := 0
+	for _, u := range all[:copyAllRuns/sideSectors] {
+		switch a := hold(u); {
+		case a.Status == block.OK:
+			runs += sideSectors
+		case a.Status != block.Resources || a.SAM != scsi.StatusBusy:
+			t.Fatalf("a hold beyond the runs of an initiator: %+v", a)
+		}
+	}
+	if runs > copyAllRuns/2 || runs < copyAllRuns/4 {
+		t.Errorf("one initiator has %d runs of %d", runs, copyAllRuns)
+	}
+	if a := hold(u); a.Status != block.OK {
+		t.Errorf("a hold of another initiator: %+v", a)
+	}
+	u.Leave()
+	for _, u := range all {
+		u.Leave()
+	}
+	if n := r.users(); n != 0 {
+		t.Errorf("%d initiators have something when all units are gone", n)
+	}
+	r.client.mu.Lock()
+	if l := r.client.link; l.runs != 0 || len(l.units) != 0 {
+		t.Errorf("%d runs and %d units are left", l.runs, len(l.units))
+	}
+	r.client.mu.Unlock()
+	r.src.free()
 }

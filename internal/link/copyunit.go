@@ -10,6 +10,7 @@ import (
 // copyUnit is a unit of another array that copies from here use: a scsi.CopyUnit.
 type copyUnit struct {
 	l      *copyLink
+	by     *copyUser
 	id     uint64
 	volume string
 	shift  uint8
@@ -79,7 +80,7 @@ func (u *copyUnit) step(k kind, r block.Range, answer func(scsi.CopyAnswer)) {
 	l.c.mu.Lock()
 	ok := !l.dead && !u.left && len(l.calls) < copyCalls
 	if ok {
-		c := &copyCall{step: answer, unit: u}
+		c := &copyCall{step: answer, by: u.by, unit: u}
 		if k == kindHold {
 			c.hold = r.Count
 		}
@@ -109,6 +110,9 @@ func (u *copyUnit) Leave() {
 		dropped = u.ref.release()
 	}
 	u.say(kindLeave, 0, 0)
+	if !u.left && !u.l.dead {
+		u.l.gives(u.by, 1, 0)
+	}
 	u.left, u.ended = true, true
 	delete(u.l.units, u.id)
 	u.l.c.mu.Unlock()
@@ -176,7 +180,7 @@ func (r *copyRef) release() (dropped []*copyPiece) {
 	}
 	r.released = true
 	l := r.u.l
-	l.runs -= len(r.runs)
+	l.gives(r.u.by, 0, len(r.runs))
 	if !r.token {
 		r.u.say(kindRelease, 0, 0)
 	}
