@@ -225,6 +225,26 @@ func TestOddCopies(t *testing.T) {
 	r.src.free()
 }
 
+// TestUnreadCopies: answers that an array does not read are kept up to their bound, and none behind that.
+func TestUnreadCopies(t *testing.T) {
+	r := newCopyRig(t)
+	a, b := net.Pipe()
+	defer b.Close()
+	l := newLendLink(r.server, r.server.lendings[0], a, a, nil)
+	const n = 2 << 20
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range 2 * copyOut / n {
+		l.put(make([]byte, n), nil)
+	}
+	if l.queued > copyOut+n {
+		t.Errorf("%d bytes wait for an array that does not read, the bound is %d", l.queued, copyOut)
+	}
+	if _, err := a.Write(nil); err == nil {
+		t.Error("the link goes on")
+	}
+}
+
 func readFull(c net.Conn, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var k int

@@ -125,7 +125,7 @@ func (l *lendLink) post(x block.Executor, fn func()) {
 
 // put sends a message, with the data of a piece or without, whatever executor is held. Preconditions: mu is held.
 func (l *lendLink) put(b []byte, p *lentPiece) {
-	if l.units == nil { // it has ended
+	if l.units == nil || l.queued > copyOut { // it has ended, or is about to
 		if p != nil {
 			p.buf.Put()
 		}
