@@ -245,6 +245,37 @@ func TestUnreadCopies(t *testing.T) {
 	}
 }
 
+// TestHeldCopies: an array that sends more than an I/O group can take, which takes no messages, has its link end, and its place
+// among the links is free.
+func TestHeldCopies(t *testing.T) {
+	r := newCopyRig(t)
+	r.src.login(copyHost)
+	p := r.thief()
+	p.send(r.wants(1, 1, 1))
+	for {
+		if k, _, err := readMessage(p.c, make([]byte, maxBody)); err != nil {
+			t.Fatal(err)
+		} else if k == kindFound {
+			break
+		}
+	}
+	links := func() int {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return len(r.server.lends)
+	}
+	if n := links(); n != 2 {
+		t.Fatalf("%d links", n)
+	}
+	r.src.exec.Lock()
+	defer r.src.exec.Unlock()
+	for range 2 * copyPosts {
+		p.send(appendUnit(nil, kindDescribe, 1, 1, 0))
+	}
+	p.c.Close()
+	r.poll("the end of the link", func() bool { return links() == 1 })
+}
+
 func readFull(c net.Conn, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var k int
