@@ -109,6 +109,18 @@ func TestLiveTimeOfAHold(t *testing.T) {
 	}
 }
 
+// TestTickOfNobody: who does not hold the executor may not have its time go on.
+func TestTickOfNobody(t *testing.T) {
+	l := NewLive()
+	l.Stop() // its goroutine would hold it now and then
+	defer func() {
+		if recover() == nil {
+			t.Error("Tick without the executor does not panic")
+		}
+	}()
+	Tick(l)
+}
+
 // TestLiveTimersLetOthersIn: timers that set others for now, each, do not keep the executor.
 func TestLiveTimersLetOthersIn(t *testing.T) {
 	l := NewLive()

@@ -81,11 +81,16 @@ func (l *Live) tick() {
 }
 
 // Tick has a clock whose time stands still during a hold go on: for who has worked for long in one.
-// Preconditions: the executor is held.
+// Preconditions: the executor is held, else it panics: whoever works for long without it races with the executor.
 func Tick(c Clock) {
-	if l, ok := c.(*Live); ok {
-		l.tick()
+	l, ok := c.(*Live)
+	if !ok {
+		return
 	}
+	if l.now.Load() == 0 {
+		panic("block: internal error: Tick by somebody who does not hold the executor")
+	}
+	l.tick()
 }
 
 // At sets a timer. Preconditions: the executor is held.

@@ -23,7 +23,8 @@ type CopyClientConfig struct {
 	Secret []byte
 	Log    *slog.Logger
 
-	times times // zero: those of the package; for tests
+	times  times // zero: those of the package; for tests
+	pieces int   // under way at most; 0: as many as the other array takes; for tests
 }
 
 // CopyClient is the end of an array that copies from another one: a scsi.CopyArray for all targets of this one. What is asked
@@ -162,5 +163,8 @@ func (l *copyLink) greet() (w copyWelcome, err error) {
 		return w, err
 	}
 	l.mostUnits, l.mostPieces, l.window = min(int(w.units), copyUnits), min(int(w.pieces), copyPieces), min(int64(w.window), copyWindow)
+	if n := l.c.cfg.pieces; n > 0 {
+		l.mostPieces = min(l.mostPieces, n)
+	}
 	return w, nil
 }

@@ -204,6 +204,16 @@ func TestOddCopies(t *testing.T) {
 			t.Errorf("a piece of %d sectors from %d on: %v, want %v", c.n, c.off, s, c.want)
 		}
 	}
+	p.send(appendUnit(nil, kindRelease, 1, 0, 0))
+	hold, check := step{call: 8, unit: 1, r: block.Range{Count: 16}}, step{call: 9, unit: 1, r: block.Range{Count: 16}}
+	p.send(check.append(hold.append(nil, kindHold), kindCheck)) // a check beside a hold that is under way
+	if e, err := parseStepEnd(next(kindAnswer)); err != nil || e.call != 9 || e.status != byte(block.OK) {
+		t.Errorf("a check behind a hold: %+v, %v", e, err)
+	}
+	next(kindRuns)
+	if e, err := parseStepEnd(next(kindAnswer)); err != nil || e.call != 8 || !e.held {
+		t.Errorf("a hold with a check behind it: %+v, %v", e, err)
+	}
 	p.send(appendUnit(nil, kindDescribe, 1, 1<<63, 0))
 	p.send(appendUnit(nil, kindCount, 1, 1<<40, 1<<63))
 	p.send(appendUnit(nil, kindEndToken, 1, 0, 0))
@@ -213,6 +223,57 @@ func TestOddCopies(t *testing.T) {
 	}
 	p.c.Close()
 	r.src.free()
+}
+
+// TestUnreadCopies: answers that an array does not read are kept up to their bound, and none behind that.
+func TestUnreadCopies(t *testing.T) {
+	r := newCopyRig(t)
+	a, b := net.Pipe()
+	defer b.Close()
+	l := newLendLink(r.server, r.server.lendings[0], a, a, nil)
+	const n = 2 << 20
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range 2 * copyOut / n {
+		l.put(make([]byte, n), nil)
+	}
+	if l.queued > copyOut+n {
+		t.Errorf("%d bytes wait for an array that does not read, the bound is %d", l.queued, copyOut)
+	}
+	if _, err := a.Write(nil); err == nil {
+		t.Error("the link goes on")
+	}
+}
+
+// TestHeldCopies: an array that sends more than an I/O group can take, which takes no messages, has its link end, and its place
+// among the links is free.
+func TestHeldCopies(t *testing.T) {
+	r := newCopyRig(t)
+	r.src.login(copyHost)
+	p := r.thief()
+	p.send(r.wants(1, 1, 1))
+	for {
+		if k, _, err := readMessage(p.c, make([]byte, maxBody)); err != nil {
+			t.Fatal(err)
+		} else if k == kindFound {
+			break
+		}
+	}
+	links := func() int {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return len(r.server.lends)
+	}
+	if n := links(); n != 2 {
+		t.Fatalf("%d links", n)
+	}
+	r.src.exec.Lock()
+	defer r.src.exec.Unlock()
+	for range 2 * copyPosts {
+		p.send(appendUnit(nil, kindDescribe, 1, 1, 0))
+	}
+	p.c.Close()
+	r.poll("the end of the link", func() bool { return links() == 1 })
 }
 
 func readFull(c net.Conn, b []byte) (n int, err error) {

@@ -35,6 +35,14 @@ type copyLink struct {
 	last     uint32                // number of a piece
 	bytes    int64                 // of those that were sent
 	runs     int                   // of references
+	users    map[string]*copyUser  // by name of the initiator
+}
+
+// copyUser is what one initiator's copies have of a link: half of it at most.
+type copyUser struct {
+	name  string
+	units int // that were found, or asked for
+	runs  int // of references
 }
 
 // copyCall is a question that was not answered. One of find, token and step is there.
@@ -43,6 +51,7 @@ type copyCall struct {
 	token func(scsi.CopyUnit, block.Readable, uint32)
 	step  func(scsi.CopyAnswer)
 
+	by    *copyUser
 	unit  *copyUnit // of a step
 	first uint64    // number of the first unit that is asked for
 	n     int       // of them
@@ -53,6 +62,7 @@ type copyCall struct {
 
 // copyPiece is a read of a part of a reference.
 type copyPiece struct {
+	of   *copyRef
 	head pieceHead
 	buf  []byte
 	p    block.Piece
@@ -60,7 +70,8 @@ type copyPiece struct {
 
 func newCopyLink(c *CopyClient, conn, raw net.Conn) *copyLink {
 	return &copyLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), wake: make(chan struct{}, 1), quit: make(chan struct{}),
-		calls: map[uint32]*copyCall{}, units: map[uint64]*copyUnit{}, pieces: map[uint32]*copyPiece{}}
+		calls: map[uint32]*copyCall{}, units: map[uint64]*copyUnit{}, pieces: map[uint32]*copyPiece{},
+		users: map[string]*copyUser{}}
 }
 
 // sent has the writer send what was appended to out. Preconditions: mu is held.
@@ -101,34 +112,57 @@ func (c *CopyClient) seek(who scsi.CopyInitiator, want []scsi.CopyDesignator, an
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.link
-	if l == nil || !l.room(len(want)) {
+	if l == nil || !l.room(who.Name, len(want)) {
 		return false
 	}
 	first := l.lastUnit + 1
-	call := l.begin(&copyCall{find: answer, first: first, n: len(want)})
-	l.lastUnit += uint64(len(want))
-	l.asked += len(want)
+	call := l.begin(&copyCall{find: answer, by: l.expect(who.Name, len(want)), first: first, n: len(want)})
 	f := finding{call: call, first: first, who: who, want: want}
 	l.out = f.append(l.out)
 	l.sent()
 	return true
 }
 
-// room reports whether a question may be asked that brings so many units. Preconditions: mu is held.
-func (l *copyLink) room(units int) bool {
-	return len(l.calls) < copyCalls && len(l.units)+l.asked+units <= l.mostUnits
+// room reports whether a question of an initiator may be asked that brings so many units. Preconditions: mu is held.
+func (l *copyLink) room(who string, units int) bool {
+	own := 0
+	if u := l.users[who]; u != nil {
+		own = u.units
+	}
+	return len(l.calls) < copyCalls && len(l.units)+l.asked+units <= l.mostUnits && own+units <= (l.mostUnits+1)/2
+}
+
+// expect counts and numbers units that an initiator asks for. Preconditions: mu is held, there is room.
+func (l *copyLink) expect(who string, units int) *copyUser {
+	u := l.users[who]
+	if u == nil {
+		u = &copyUser{name: who}
+		l.users[who] = u
+	}
+	u.units += units
+	l.lastUnit += uint64(units)
+	l.asked += units
+	return u
+}
+
+// gives takes units and runs back that an initiator had. Preconditions: mu is held.
+func (l *copyLink) gives(u *copyUser, units, runs int) {
+	u.units -= units
+	u.runs -= runs
+	if l.runs -= runs; u.units == 0 && u.runs == 0 && l.users[u.name] == u {
+		delete(l.users, u.name)
+	}
 }
 
 // Borrow implements scsi.CopyArray.
 func (c *CopyClient) Borrow(who scsi.CopyInitiator, sum scsi.CopyTokenSum, answer func(scsi.CopyUnit, block.Readable, uint32)) {
 	c.mu.Lock()
 	l := c.link
-	ok := l != nil && l.room(1) && len(who.Name) <= maxInitiator && len(who.Port) <= maxInitiator
+	ok := l != nil && l.room(who.Name, 1) && len(who.Name) <= maxInitiator && len(who.Port) <= maxInitiator
 	if ok {
-		l.lastUnit++
-		l.asked++
+		by := l.expect(who.Name, 1)
 		t := borrowing{unit: l.lastUnit, who: who, sum: sum}
-		t.call = l.begin(&copyCall{token: answer, first: t.unit, n: 1})
+		t.call = l.begin(&copyCall{token: answer, by: by, first: t.unit, n: 1})
 		l.out = t.append(l.out)
 		l.sent()
 	}
@@ -199,18 +233,20 @@ func (l *copyLink) read() error {
 	}
 }
 
-// answered takes a question away that was answered. Preconditions: mu is held, it is there.
+// answered takes a question away that was answered, with what it was to bring. Preconditions: mu is held, it is there.
 func (l *copyLink) answered(id uint32) {
 	k := l.calls[id]
 	delete(l.calls, id)
 	l.asked -= k.n
-	l.runs -= len(k.runs)
+	l.gives(k.by, k.n, len(k.runs))
 }
 
 // admit notes a unit that was found. Preconditions: mu is held.
-func (l *copyLink) admit(id uint64, f foundUnit) *copyUnit {
-	u := &copyUnit{l: l, id: id, volume: f.volume, shift: f.shift}
+func (l *copyLink) admit(by *copyUser, id uint64, f foundUnit) *copyUnit {
+	u := &copyUnit{l: l, by: by, id: id, volume: f.volume, shift: f.shift}
 	l.units[id] = u
+	l.users[by.name] = by // that answered has taken away
+	by.units++
 	return u
 }
 
@@ -229,7 +265,7 @@ func (l *copyLink) heardFound(body []byte) error {
 	units := make([]scsi.CopyUnit, len(found))
 	for i, f := range found {
 		if f.ok {
-			units[i] = l.admit(k.first+uint64(i), f)
+			units[i] = l.admit(k.by, k.first+uint64(i), f)
 		}
 	}
 	l.c.mu.Unlock()
@@ -246,9 +282,9 @@ func (l *copyLink) heardRuns(body []byte) error {
 	switch {
 	case k == nil || k.find != nil || k.step != nil && k.hold == 0:
 		return broke("runs for question %d", id)
-	case k.over || l.runs+len(body) > copyAllRuns: // each run has a byte at least
+	case k.over || max(l.runs, 2*k.by.runs+len(body))+len(body) > copyAllRuns: // each run has a byte at least
 		k.over = true
-		l.runs -= len(k.runs)
+		l.gives(k.by, 0, len(k.runs))
 		k.runs = nil
 		return nil
 	}
@@ -258,7 +294,7 @@ func (l *copyLink) heardRuns(body []byte) error {
 		return err
 	}
 	k.runs = runs
-	l.runs += len(runs) - before
+	l.gives(k.by, 0, before-len(runs))
 	return nil
 }
 
@@ -276,13 +312,13 @@ func (l *copyLink) heardAnswer(body []byte) error {
 	l.answered(e.call)
 	u := k.unit
 	if k.token != nil && e.unit.ok {
-		u = l.admit(k.first, e.unit)
+		u = l.admit(k.by, k.first, e.unit)
 	}
 	var ref *copyRef
 	a := scsi.CopyAnswer{Status: block.Status(e.status), Gone: e.gone, SAM: e.sam, Sense: e.sense}
 	if e.held {
 		ref = &copyRef{u: u, sectors: e.sectors, runs: k.runs, token: k.token != nil}
-		l.runs += len(k.runs)
+		l.gives(u.by, 0, -len(k.runs))
 		u.ref = ref
 		a.Ref = ref
 	}

@@ -46,8 +46,8 @@ type randomCopies struct {
 	ends map[string]int
 }
 
-// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, beside writes, aborts, resets,
-// pauses and breaks of the link. Of what a command that did not end well would have written, each granule has the
+// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, over windows of all sizes,
+// beside writes, aborts, resets, logouts, pauses and breaks of the link, and take-overs of the source. Of what a command that did not end well would have written, each granule has the
 // old value or the new one; all else has what the model says. Then nothing is held in either array, and what came into
 // the caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it is carried out.
 func TestRandomCopiesBetweenArrays(t *testing.T) {
@@ -61,7 +61,9 @@ func TestRandomCopiesBetweenArrays(t *testing.T) {
 	if testing.Short() {
 		rounds = 6
 	}
-	r := &randomCopies{copyRig: newCopyRig(t), rng: rand.New(rand.NewPCG(seed, 1)), may: map[place][][]uint64{}, ends: map[string]int{}}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	pieces := []int{0, 1, 2, 5}[rng.IntN(4)]
+	r := &randomCopies{copyRig: timedCopyRig(t, unhurried, pieces), rng: rng, may: map[place][][]uint64{}, ends: map[string]int{}}
 	for k := range 4 {
 		r.may[place{k / 2, k % 2}] = slices.Repeat([][]uint64{{0}}, sideSectors/granule)
 	}
@@ -94,7 +96,7 @@ func (r *randomCopies) batch() {
 	}
 	var all []*attempt
 	var written, read []span
-	for range 1 + r.rng.IntN(8) {
+	for range 1 + r.rng.IntN(12) {
 		n := 1 + r.rng.IntN([]int{8, 100, 700}[r.rng.IntN(3)])
 		src, dst := r.span(r.rng.IntN(2), n), r.span(1, n)
 		write := r.rng.IntN(10) < 3
@@ -118,9 +120,18 @@ func (r *randomCopies) batch() {
 		}
 		all = append(all, a)
 	}
-	switch k := r.rng.IntN(8); {
+	switch k := r.rng.IntN(10); {
 	case k == 0:
 		r.tap.cut()
+	case k == 8:
+		i := r.rng.IntN(2)
+		r.who[i].Close()
+		r.who[i] = []*side{r.src, r.dst}[i].login(copyHost)
+	case k == 9:
+		old := r.server
+		r.epoch++
+		r.serve()
+		old.Cut()
 	case k == 1:
 		p := place{r.rng.IntN(2), r.rng.IntN(2)}
 		r.who[p.array].Reset(uint64(p.volume))

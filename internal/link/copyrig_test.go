@@ -37,7 +37,10 @@ func newSide(t testing.TB, number int) *side {
 	s := &side{t: t, number: number, exec: block.NewLive()}
 	t.Cleanup(s.exec.Stop)
 	var err error
-	if s.arr, err = array.Open(array.Options{Exec: s.exec, Store: store.NewMemory(s.exec, store.MemoryOptions{}), CacheBytes: 4 << 20, UUID: uint64(number) + 0x7000}); err != nil {
+	s.exec.Lock()
+	s.arr, err = array.Open(array.Options{Exec: s.exec, Store: store.NewMemory(s.exec, store.MemoryOptions{}), CacheBytes: 4 << 20, UUID: uint64(number) + 0x7000})
+	s.exec.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.await(func(done func(error)) {
@@ -276,13 +279,14 @@ type copyRig struct {
 	there    *host // of midway: the copy's host at the source
 }
 
-func newCopyRig(t testing.TB) *copyRig { return timedCopyRig(t, unhurried) }
+func newCopyRig(t testing.TB) *copyRig { return timedCopyRig(t, unhurried, 0) }
 
-func timedCopyRig(t testing.TB, limits times) *copyRig {
+// timedCopyRig makes a rig whose destination has so many pieces under way at most; 0: as many as the source takes.
+func timedCopyRig(t testing.TB, limits times, pieces int) *copyRig {
 	t.Helper()
 	r := &copyRig{t: t, src: newSide(t, 1), dst: newSide(t, 2), tap: newTap(t), limits: limits}
 	r.serve()
-	c, err := NewCopyClient(CopyClientConfig{Name: "source", Self: "b", Nodes: []string{r.tap.Addr().String()}, Secret: []byte(copySecret), times: limits})
+	c, err := NewCopyClient(CopyClientConfig{Name: "source", Self: "b", Nodes: []string{r.tap.Addr().String()}, Secret: []byte(copySecret), times: limits, pieces: pieces})
 	if err != nil {
 		t.Fatal(err)
 	}

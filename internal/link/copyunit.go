@@ -10,6 +10,7 @@ import (
 // copyUnit is a unit of another array that copies from here use: a scsi.CopyUnit.
 type copyUnit struct {
 	l      *copyLink
+	by     *copyUser
 	id     uint64
 	volume string
 	shift  uint8
@@ -79,7 +80,7 @@ func (u *copyUnit) step(k kind, r block.Range, answer func(scsi.CopyAnswer)) {
 	l.c.mu.Lock()
 	ok := !l.dead && !u.left && len(l.calls) < copyCalls
 	if ok {
-		c := &copyCall{step: answer, unit: u}
+		c := &copyCall{step: answer, by: u.by, unit: u}
 		if k == kindHold {
 			c.hold = r.Count
 		}
@@ -104,13 +105,18 @@ func (u *copyUnit) Part() {
 
 func (u *copyUnit) Leave() {
 	u.l.c.mu.Lock()
-	defer u.l.c.mu.Unlock()
+	var dropped []*copyPiece
 	if u.ref != nil {
-		u.ref.release()
+		dropped = u.ref.release()
 	}
 	u.say(kindLeave, 0, 0)
+	if !u.left && !u.l.dead {
+		u.l.gives(u.by, 1, 0)
+	}
 	u.left, u.ended = true, true
 	delete(u.l.units, u.id)
+	u.l.c.mu.Unlock()
+	cancel(dropped)
 }
 
 func (u *copyUnit) Describe(bytes uint64)         { u.tell(kindDescribe, bytes, 0) }
@@ -151,7 +157,7 @@ func (r *copyRef) Read(off, n uint64, buf []byte, _ block.Origin, p block.Piece)
 	l.c.mu.Lock()
 	ok := !l.dead && !r.u.left && !r.released && n > 0 && n<<block.SectorShift == uint64(len(buf)) && len(buf) <= copyPieceLen
 	if ok {
-		l.waiting.push(&copyPiece{head: pieceHead{unit: r.u.id, off: off, length: uint32(n)}, buf: buf, p: p})
+		l.waiting.push(&copyPiece{of: r, head: pieceHead{unit: r.u.id, off: off, length: uint32(n)}, buf: buf, p: p})
 		l.pump()
 	}
 	l.c.mu.Unlock()
@@ -162,18 +168,36 @@ func (r *copyRef) Read(off, n uint64, buf []byte, _ block.Origin, p block.Piece)
 
 func (r *copyRef) Release() {
 	r.u.l.c.mu.Lock()
-	defer r.u.l.c.mu.Unlock()
-	r.release()
+	dropped := r.release()
+	r.u.l.c.mu.Unlock()
+	cancel(dropped)
 }
 
-// release is Release. Preconditions: mu is held.
-func (r *copyRef) release() {
+// release is Release, but for the pieces that have not been sent, which the caller cancels. Preconditions: mu is held.
+func (r *copyRef) release() (dropped []*copyPiece) {
 	if r.released {
-		return
+		return nil
 	}
 	r.released = true
-	r.u.l.runs -= len(r.runs)
+	l := r.u.l
+	l.gives(r.u.by, 0, len(r.runs))
 	if !r.token {
 		r.u.say(kindRelease, 0, 0)
+	}
+	for range l.waiting.len() {
+		x := *l.waiting.first()
+		if l.waiting.pop(); x.of == r {
+			dropped = append(dropped, x)
+		} else {
+			l.waiting.push(x)
+		}
+	}
+	return dropped
+}
+
+// cancel ends pieces that were not sent.
+func cancel(dropped []*copyPiece) {
+	for _, x := range dropped {
+		x.p.Served(block.Cancelled)
 	}
 }

@@ -27,6 +27,7 @@ type lendLink struct {
 	posts     chan struct{} // a place for each message at an executor
 	wake      chan struct{}
 	quit      chan struct{}
+	killed    chan struct{} // closed by the first kill
 	dead      atomic.Bool
 
 	mu       sync.Mutex // may be taken with an executor held; nothing is called with it held
@@ -67,7 +68,7 @@ type lentPiece struct {
 
 func newLendLink(s *Server, to *lending, conn, raw net.Conn, buf []byte) *lendLink {
 	l := &lendLink{s: s, to: to, conn: conn, raw: raw, buf: buf, from: s.lenders(), posts: make(chan struct{}, copyPosts), wake: make(chan struct{}, 1),
-		quit: make(chan struct{}), units: map[uint64]*lentUnit{}}
+		quit: make(chan struct{}), killed: make(chan struct{}), units: map[uint64]*lentUnit{}}
 	l.br = bufio.NewReaderSize(timely{conn, raw, s.times.silent}, 64<<10)
 	return l
 }
@@ -77,6 +78,7 @@ func (l *lendLink) kill(err error) {
 	l.mu.Lock()
 	if l.err == nil {
 		l.err = err
+		close(l.killed)
 	}
 	l.mu.Unlock()
 	l.dead.Store(true)
@@ -110,22 +112,23 @@ func (l *lendLink) serve() error {
 	return l.err
 }
 
-// post has fn called with an executor held.
-func (l *lendLink) post(x block.Executor, fn func()) {
+// post has fn called with an executor held; false: the link ends, and it is not.
+func (l *lendLink) post(x block.Executor, fn func()) bool {
 	select {
 	case l.posts <- struct{}{}:
-	case <-l.quit:
-		return
+	case <-l.killed:
+		return false
 	}
 	block.Send(x, func() {
 		<-l.posts
 		fn()
 	})
+	return true
 }
 
 // put sends a message, with the data of a piece or without, whatever executor is held. Preconditions: mu is held.
 func (l *lendLink) put(b []byte, p *lentPiece) {
-	if l.units == nil { // it has ended
+	if l.units == nil || l.queued > copyOut { // it has ended, or is about to
 		if p != nil {
 			p.buf.Put()
 		}
@@ -361,7 +364,9 @@ func (l *lendLink) piece(body []byte) error {
 		return broke("more pieces than the window has room for")
 	}
 	p.buf = buffers.Get(p.n)
-	l.post(u.from.exec, func() { u.lent.Read(h.off, uint64(h.length), p.buf.B[:p.n], p) })
+	if !l.post(u.from.exec, func() { u.lent.Read(h.off, uint64(h.length), p.buf.B[:p.n], p) }) {
+		p.buf.Put()
+	}
 	return nil
 }
 
@@ -411,6 +416,8 @@ func (l *lendLink) say(k kind, body []byte) error {
 	case kindEndToken:
 		fn = x.EndToken
 	}
-	l.post(u.from.exec, fn)
+	if !l.post(u.from.exec, fn) && k == kindLeave {
+		block.Send(u.from.exec, fn) // the end of the link does not find it any more
+	}
 	return nil
 }

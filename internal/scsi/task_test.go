@@ -330,6 +330,44 @@ func TestTaskSetIsShared(t *testing.T) {
 	r.ended("1", "2", "8", "9")
 }
 
+// deaf is a device that withdraws nothing, as one whose mdisk does not answer.
+type deaf struct{ *scsitest.Device }
+
+func (deaf) Cancel(*block.Request) {}
+
+// TestTaskSetBehindLogouts: tasks that do not end count for their initiator when its session has ended: it does not get the
+// other half of the task set by logging in again.
+func TestTaskSetBehindLogouts(t *testing.T) {
+	exec := &block.Virtual{}
+	r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec})}
+	d := scsitest.NewDevice(exec, scsitest.Ready(1, 1024, 512, true))
+	if err := r.tg.Map("", 0, r.tg.AddUnit(deaf{d}, scsi.UnitOptions{MaxTasks: 4})); err != nil {
+		t.Fatal(err)
+	}
+	a, b := r.login(initiatorA), r.login(initiatorB)
+	d.Hold = true
+	r.submit(a, r.task("1", 0, read1), r.task("2", 0, read1))
+	a.Close(func() { r.log = append(r.log, "closed") })
+	a = r.login(initiatorA)
+	r.log = nil
+	r.submit(a, r.task("3", 0, read1))
+	r.ended("3 status 28")
+	r.submit(b, r.task("4", 0, read1), r.task("5", 0, read1))
+	d.Release(1)
+	r.ended("1 aborted")
+	r.submit(a, r.task("tur", 0, make([]byte, 6)))
+	r.ended("tur 6/29/07")
+	r.submit(a, r.task("6", 0, read1))
+	r.submit(a, r.task("7", 0, read1))
+	r.ended("7 status 28")
+	d.Release(4)
+	r.ended("2 aborted", "4", "5", "6", "closed")
+	r.submit(a, r.task("8", 0, read1), r.task("9", 0, read1), r.task("10", 0, read1))
+	r.ended("10 status 28")
+	d.Release(2)
+	r.ended("8", "9")
+}
+
 func TestCloseNexus(t *testing.T) {
 	r := newRig(t)
 	r.devs[0].Hold = true

@@ -64,6 +64,19 @@ func (m *Manager) room(s *source, host uint32) bool {
 	return len(m.operations) < maxCopies && m.host(host).operations < maxCopiesOfHost && s.running < copylist.MaxCopiesOfNexus
 }
 
+// search reports whether an initiator may have peers asked for one more operation, and counts that; whoever asks ends it
+// by searched. What peers have not answered is bounded, and no initiator may have all of that.
+func (m *Manager) search(host uint32) bool {
+	h := m.host(host)
+	if h.operations+h.searches >= maxCopiesOfHost {
+		return false
+	}
+	h.searches++
+	return true
+}
+
+func (m *Manager) searched(host uint32) { m.host(host).searches-- }
+
 // returned is the Done of an operation's requests. What it submits next, for one unit or the
 // other, goes in one batch.
 func (o *operation) returned(*block.Request) {

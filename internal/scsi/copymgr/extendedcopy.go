@@ -13,6 +13,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/copysource"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -70,8 +71,14 @@ func ExtendedCopy(t *server.Task) {
 		l.start(t)
 		return
 	}
+	host := t.Nexus().HostID()
+	if !m.search(host) {
+		t.End(sam.StatusBusy)
+		return
+	}
 	pause := t.Pause()
 	m.findUnits(t.Nexus(), l, func() {
+		m.searched(host)
 		if pause.Over(t) {
 			l.dismiss()
 			return

@@ -34,6 +34,7 @@ type Manager struct {
 // others.
 type hostUse struct {
 	operations int // that run
+	searches   int // of units and tokens elsewhere, for operations that are yet to begin
 }
 
 // NewManager makes the copy manager of a target.

@@ -54,8 +54,14 @@ func WriteToken(t *server.Task) {
 		k, why := m.read.Token(t.Nexus(), token)
 		immed := b[tokenFlags]&tokenImmed != 0
 		if why == sense.TokenUnknown && m.asksPeers() {
+			host := t.Nexus().HostID()
+			if !m.search(host) {
+				t.End(sam.StatusBusy)
+				return
+			}
 			pause := t.Pause()
 			m.findToken(t.Nexus(), token, func(k farToken) {
+				m.searched(host)
 				switch {
 				case pause.Over(t):
 					k.giveBack()

@@ -138,10 +138,7 @@ func (g *Guest) Serve(q *Step, answer func(Reply)) {
 		refused(status, why)
 		return
 	}
-	n := g.x.Nexus()
-	g.req = block.Request{Origin: block.OriginXCopy, Host: n.HostID(), Port: n.PortNumber(), Done: g.returned}
-	switch q.Kind {
-	case Check:
+	if q.Kind == Check { // another array may ask that beside a hold, whose request stays as it is
 		if q.Write {
 			g.now |= server.UsesWrite
 		} else {
@@ -149,9 +146,12 @@ func (g *Guest) Serve(q *Step, answer func(Reply)) {
 		}
 		answer(Reply{})
 		return
-	case Hold:
+	}
+	n := g.x.Nexus()
+	g.req = block.Request{Origin: block.OriginXCopy, Host: n.HostID(), Port: n.PortNumber(), Done: g.returned}
+	if q.Kind == Hold {
 		g.req.Op, g.req.Ranges = block.OpHold, []block.Range{q.Span}
-	case Place:
+	} else {
 		g.req.Op, g.req.Range, g.req.Ref, g.req.Priority = block.OpPlace, q.Span, q.Ref, q.Priority
 	}
 	g.under, g.answer = q, answer

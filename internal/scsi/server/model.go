@@ -31,6 +31,7 @@ type Target struct {
 	units      []*Unit // in the order of AddUnit
 	maps       names.LUNMaps[*Unit]
 	nexuses    []*Nexus    // in the order of OpenNexus
+	detached   []*ITL      // that are gone, of which tasks may be left
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators
 	ports      names.PortBook // initiator ports that were here

@@ -93,6 +93,7 @@ func (n *Nexus) AccessChanged() { n.raise(sense.UAAccess) }
 func (x *ITL) detach() {
 	u := x.u
 	u.itls = slices.DeleteFunc(u.itls, func(y *ITL) bool { return y == x })
+	u.t.detached = append(slices.DeleteFunc(u.t.detached, func(y *ITL) bool { return y.tasks == 0 }), x)
 	if u.spc2Holder == x {
 		u.spc2Holder = nil
 	}

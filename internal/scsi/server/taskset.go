@@ -15,8 +15,7 @@ const defaultMaxTasks = 4096
 // taskSet holds the unit's tasks from the state dormant on until they are completed.
 type taskSet struct {
 	first, last *Task
-	limit       int
-	size        int
+	limit, size int
 	blockers    int // tasks whose attribute blocks others
 	heads       int // those of them that are HEAD OF QUEUE
 	paused      int // schedule does nothing
@@ -29,8 +28,8 @@ func (s *taskSet) Depth() int { return s.size }
 func (u *Unit) full(of *names.Initiator) bool {
 	share, own, others := (u.limit+1)/2, 0, false
 	if u.size >= share {
-		for _, x := range u.itls {
-			if others = others || x.n.host != of; x.n.host == of {
+		for _, x := range append(u.t.detached, u.itls...) {
+			if others = others || x.n.host != of && x.Attached(); x.n.host == of && x.u == u {
 				own += x.tasks
 			}
 		}
