@@ -136,7 +136,7 @@ PROOFS = [
         "fit",
         "profile fit recovers 100 generated profiles: in 95 of them, all true parameters are inside the intervals",
         "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
-        20,
+        60,
     ),
     Proof(
         "rados-takeovers",

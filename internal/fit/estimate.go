@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Estimate is a parameter by a fit. Low and High are NaN where the data do not determine it.
@@ -34,12 +33,20 @@ func Keys(all []Estimate) []string {
 	return out
 }
 
-// widen takes over the intervals of another fit that is as good: what differs is not determined better than that.
+// widen takes over the intervals of another fit that is as good: what differs is not determined better than that. Parameters
+// that are lost so are not told apart, though each of the fits is steep in them.
 func (out *Fit) widen(other *Fit) {
+	var lost []string
 	for i := range out.Estimates {
 		e, o := &out.Estimates[i], &other.Estimates[i]
+		known := e.Known()
 		e.Low, e.High, e.Error = min(e.Low, o.Low), max(e.High, o.High), max(e.Error, o.Error)
-		e.judge()
+		if e.judge(); known && !e.Known() {
+			lost = append(lost, e.Key)
+		}
+	}
+	if len(lost) > 0 {
+		out.confuse(lost)
 	}
 }
 
@@ -50,13 +57,16 @@ func (e *Estimate) judge() {
 	}
 }
 
-// conclude makes estimates of the end of a search: from the singular values of the Jacobian come the
-// standard errors, and the combinations of parameters that no observation depends on.
-func (f *fitter) conclude(p *point) (*Fit, error) {
-	j, err := f.jacobian(p)
-	if err != nil {
-		return nil, err
+// confuse notes a set of parameters that are not told apart, once.
+func (out *Fit) confuse(set []string) {
+	if !slices.ContainsFunc(out.Confused, func(c []string) bool { return slices.Equal(c, set) }) {
+		out.Confused = append(out.Confused, set)
 	}
+}
+
+// conclude makes estimates of the end of a search and its Jacobian: from the singular values come the standard errors, as
+// far as the model is linear, and the combinations of parameters that no observation depends on.
+func (f *fitter) conclude(p *point, j *mat.Dense) (*Fit, error) {
 	n, k := len(f.obs), len(f.params)
 	out := &Fit{Level: f.opt.Level, Scale: math.Sqrt(p.sum / float64(n-k))}
 	var svd mat.SVD
@@ -66,7 +76,8 @@ func (f *fitter) conclude(p *point) (*Fit, error) {
 	var v mat.Dense
 	svd.VTo(&v)
 	variance := make([]float64, k)
-	scale := max(leastScale, out.Scale)
+	r := f.region(p)
+	scale := math.Sqrt(r.variance)
 	loosest, most := make([][]string, k), make([]float64, k) // by parameter: the direction that most of its variance is from
 	for c, s := range svd.Values(nil) {
 		sd := math.Inf(1)
@@ -93,8 +104,7 @@ func (f *fitter) conclude(p *point) (*Fit, error) {
 			out.Confused = append(out.Confused, loose)
 		}
 	}
-	// All intervals together hold with the level: each by Bonferroni with a k-th of what is left of it.
-	q := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - k)}.Quantile(1 - (1-out.Level)/2/float64(k))
+	q := r.quantile
 	for i := range f.params {
 		sd := math.Sqrt(variance[i])
 		e := Estimate{Parameter: f.params[i], Value: math.Exp(p.x[i]), Error: sd}

@@ -54,7 +54,11 @@ func TestVagueIsNotDetermined(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := f.conclude(p)
+	j, err := f.jacobian(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.conclude(p, j)
 	if err != nil {
 		t.Fatal(err)
 	}

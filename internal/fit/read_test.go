@@ -196,7 +196,7 @@ func TestSettleTwoNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.settle(p); err != nil || got[0] != 3 || got[1] != 4 || f.whole {
+	if got, err := f.settle(p); err != nil || got[0] != 3 || got[1] != 4 || f.held != nil {
 		t.Errorf("%v, error %v", got, err)
 	}
 	if p, err = f.look([]float64{math.Log(2), math.Log(3)}); err != nil { // whole already
