@@ -6,13 +6,14 @@ package extent
 import (
 	"unsafe"
 
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // node is one page of a map. It holds no pointer, so that the garbage collector
 // never looks inside; its key in a checkpoint is (volume, level, index).
 type node struct {
-	slots     [fanout]slot
+	slots     [fanout]window.Slot
 	sums      Sums
 	index     uint64 // first sector / sectors spanned
 	vol       uint32
@@ -29,11 +30,12 @@ type Arena struct {
 	nodes     []*node
 	freeNodes []uint32
 	liveNodes int
-	details   detailSlab
+	windows   window.Slab
 	dirty     []uint32 // nodes whose dirty flag is set
 	maps      []*Map   // by volume; nil: none
 
 	garbage   []garbage // of the spaces that have any
+	collected Map       // what is being collected was a part of one like it
 	turn      int       // whose was collected last
 	debt      int       // nodes that were made since there is any, without those that were collected
 	onGarbage func()
@@ -72,11 +74,11 @@ func (a *Arena) Nodes() int { return a.liveNodes }
 
 // Bytes returns the memory that nodes and details take.
 func (a *Arena) Bytes() uint64 {
-	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + a.details.bytes()
+	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + a.windows.Bytes()
 	return n + uint64(cap(a.nodes))*8 + uint64(cap(a.dirty)+cap(a.freeNodes))*4
 }
 
-func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint32, *node) {
+func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill window.Slot) (uint32, *node) {
 	var id uint32
 	if n := len(a.freeNodes); n > 0 {
 		id = a.freeNodes[n-1]
@@ -90,7 +92,7 @@ func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint3
 		for i := range n.slots {
 			n.slots[i] = fill
 		}
-		n.sums = uniformSums(fill.kind(), int64(fanout)<<spanShift(level))
+		n.sums = window.Uniform(fill.Kind(), int64(fanout)<<spanShift(level))
 	}
 	a.nodes[id] = n
 	a.liveNodes++
@@ -132,10 +134,10 @@ func (a *Arena) at(k nodeKey) (id uint32, ok bool) {
 	if m == nil {
 		return 0, false
 	}
-	for s := m.root; s.kind() == kindChild; {
-		nd := a.nodes[s.value()]
+	for s := m.root; s.Kind() == window.KindChild; {
+		nd := a.nodes[s.Value()]
 		if nd.level == k.level && nd.index == k.index {
-			return uint32(s.value()), true
+			return uint32(s.Value()), true
 		}
 		if nd.level <= k.level || k.index>>(fanoutBits*uint(nd.level-k.level)) != nd.index {
 			return 0, false

@@ -7,18 +7,19 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // AddReferences adds the references that the map has to counts, for alloc.Space.Check, and returns
 // the number of windows with data or with several states.
 func (m *Map) AddReferences(to alloc.Counts) (windows int) {
-	m.eachWindow(m.root, func(_ uint64, s slot) {
+	m.eachWindow(m.root, func(_ uint64, s window.Slot) {
 		windows++
-		if base := s.value(); s.kind() == kindData && isAligned(base) { // nearly all are
+		if base := s.Value(); s.Kind() == window.KindData && window.Aligned(base) { // nearly all are
 			to.Add(base >> layout.WindowShift)
 			return
 		}
-		m.layers(s, func(base uint64, mask layout.Mask) { eachGrain(base, mask, to.Add) })
+		m.eachGrain(s, to.Add)
 	})
 	return windows
 }
@@ -36,26 +37,26 @@ func (m *Map) CheckTree() (problems []string) {
 }
 
 // checkSlot compares the sums that nodes keep with what they hold, and returns what a slot has.
-func (m *Map) checkSlot(s slot, height uint8, problems *[]string) Sums {
-	if s.kind() != kindChild {
+func (m *Map) checkSlot(s window.Slot, height uint8, problems *[]string) Sums {
+	if s.Kind() != window.KindChild {
 		return m.slotSums(s, height)
 	}
-	nd := m.arena.nodes[s.value()]
+	nd := m.arena.nodes[s.Value()]
 	if nd == nil || nd.level != height-1 || nd.vol != m.vol {
 		*problems = append(*problems, fmt.Sprintf("an entry of height %d leads to a page that is not its", height))
 		return Sums{}
 	}
 	var got Sums
-	var windows [kindMask + 1]int64 // of one piece, by kind
+	var windows [window.Kinds]int64 // of one piece, by kind
 	for _, t := range nd.slots {
-		if height == 1 && t.kind() <= kindData {
-			windows[t.kind()]++
+		if height == 1 && t.Kind() <= window.KindData {
+			windows[t.Kind()]++
 			continue
 		}
-		got.add(m.checkSlot(t, height-1, problems))
+		got.Add(m.checkSlot(t, height-1, problems))
 	}
 	for kind, n := range windows {
-		got.add(uniformSums(slot(kind), n*layout.WindowSectors))
+		got.Add(window.Uniform(window.Slot(kind), n*layout.WindowSectors))
 	}
 	if got != nd.sums {
 		*problems = append(*problems, fmt.Sprintf("page %d of level %d says %+v, it holds %+v", nd.index, nd.level, nd.sums, got))
@@ -71,7 +72,7 @@ func (m *Map) CheckAccount(entitled int64) (problems []string) {
 	if m.tenant.Account == want {
 		return nil // where no grain is marked as a home, which the space has verified, there is none to be found
 	}
-	m.eachWindow(m.root, func(w uint64, s slot) {
+	m.eachWindow(m.root, func(w uint64, s window.Slot) {
 		g := m.home(s, w)
 		if g == alloc.NoGrain {
 			return

@@ -6,6 +6,8 @@ package extent
 import (
 	"cmp"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Checkpoint says what of the maps a checkpoint has to write, and in which order. It is fuzzy:
@@ -84,8 +86,8 @@ func (c *Checkpoint) Next() bool {
 	}
 	n := len(c.work)
 	for _, s := range nd.slots {
-		if s.kind() == kindChild && !a.nodes[s.value()].persisted {
-			c.work = append(c.work, uint32(s.value()))
+		if s.Kind() == window.KindChild && !a.nodes[s.Value()].persisted {
+			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
 	if len(c.work) == n {
@@ -103,8 +105,8 @@ func (c *Checkpoint) needRoots() bool {
 		if m == nil || !m.writesRoot() {
 			continue
 		}
-		if s := m.root; s.kind() == kindChild && !c.arena.nodes[s.value()].persisted {
-			c.work = append(c.work, uint32(s.value()))
+		if s := m.root; s.Kind() == window.KindChild && !c.arena.nodes[s.Value()].persisted {
+			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
 	return len(c.work) > 0
@@ -179,8 +181,8 @@ func (c *Checkpoint) write(nd *node) {
 func (c *Checkpoint) writeOrphan(nd *node) {
 	plain := *nd
 	for i, s := range plain.slots {
-		if s.kind() == kindDetail || s.kind() == kindChild {
-			plain.slots[i] = kindUnmapped
+		if s.Kind() == window.KindDetail || s.Kind() == window.KindChild {
+			plain.slots[i] = window.KindUnmapped
 		}
 	}
 	c.write(&plain)

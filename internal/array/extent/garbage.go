@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Garbage is what map edits cut off: subtrees whose references are given back a
@@ -101,7 +102,8 @@ func (a *Arena) collect(i, n int) int {
 		top := len(g.list) - 1
 		c := &g.list[top]
 		nd := a.nodes[c.node]
-		m := Map{arena: a, space: g.space, vol: c.vol}
+		m := &a.collected
+		*m = Map{arena: a, space: g.space, vol: c.vol}
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
@@ -111,13 +113,13 @@ func (a *Arena) collect(i, n int) int {
 			s := nd.slots[c.next]
 			c.next++
 			n--
-			if s.kind() == kindChild {
-				g.list = append(g.list, cutOff{vol: c.vol, node: uint32(s.value())})
+			if s.Kind() == window.KindChild {
+				g.list = append(g.list, cutOff{vol: c.vol, node: uint32(s.Value())})
 				descended = true
 				break
 			}
 			switch {
-			case s.uniform():
+			case s.Uniform():
 			case homes:
 				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
 			default:
@@ -139,7 +141,7 @@ func (a *Arena) collect(i, n int) int {
 }
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.
-func (m *Map) dropGarbage(s slot, w uint64) {
+func (m *Map) dropGarbage(s window.Slot, w uint64) {
 	home := alloc.NoGrain
 	if !m.arena.loading {
 		home = m.home(s, w)

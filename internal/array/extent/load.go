@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Loader makes the maps of an arena what a checkpoint has left of them. It takes the entries in the
@@ -60,11 +61,11 @@ func (m *Map) TakeRoot(l *Loader) error {
 		return nil
 	}
 	delete(l.roots, m.vol)
-	root, levels := slot(le.Uint64(b)), b[8]
-	if !root.uniform() && root != kindChild || levels < 1 || levels > maxLevels {
+	root, levels := window.Slot(le.Uint64(b)), b[8]
+	if !root.Uniform() && root != window.KindChild || levels < 1 || levels > maxLevels {
 		return ErrRoot
 	}
-	if m.levels = levels; root == kindChild {
+	if m.levels = levels; root == window.KindChild {
 		l.trees[m.vol] = m
 		return nil
 	}
@@ -94,7 +95,7 @@ func (l *Loader) AddNode(key, value []byte) error {
 		return nil
 	}
 	l.rise(k.level)
-	id, nd := a.newNode(k.vol, k.level, k.index, kindUnmapped)
+	id, nd := a.newNode(k.vol, k.level, k.index, window.KindUnmapped)
 	nd.persisted, nd.dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
 	if err := a.decodeNode(nd, value); err != nil {
@@ -118,20 +119,20 @@ func (l *Loader) rise(level uint8) {
 func (l *Loader) attach(nd *node) {
 	a := l.arena
 	for i, s := range nd.slots {
-		if s.kind() == kindChild {
+		if s.Kind() == window.KindChild {
 			index, n := nd.index<<fanoutBits|uint64(i), 0
 			for n < len(l.below) && a.nodes[l.below[n]].index < index {
 				n++
 			}
 			l.orphan(l.below[:n])
 			l.below = l.below[n:]
-			nd.slots[i] = kindUnmapped
+			nd.slots[i] = window.KindUnmapped
 			if len(l.below) > 0 && a.nodes[l.below[0]].index == index {
-				nd.slots[i] = childSlot(l.below[0])
+				nd.slots[i] = window.Child(l.below[0])
 				l.below = l.below[1:]
 			}
 		}
-		nd.sums.add(l.m.slotSums(nd.slots[i], nd.level))
+		nd.sums.Add(l.m.slotSums(nd.slots[i], nd.level))
 	}
 }
 
@@ -140,7 +141,7 @@ func (l *Loader) endVolume() {
 	if m := l.m; m != nil {
 		l.rise(m.levels)
 		if len(l.below) > 0 && l.arena.nodes[l.below[0]].index == 0 {
-			m.root, m.sum = childSlot(l.below[0]), l.arena.nodes[l.below[0]].sums
+			m.root, m.sum = window.Child(l.below[0]), l.arena.nodes[l.below[0]].sums
 			l.below = l.below[1:]
 		}
 		l.orphan(l.below)
@@ -155,10 +156,10 @@ func (l *Loader) orphan(ids []uint32) {
 	for _, id := range ids {
 		nd := a.nodes[id]
 		for _, s := range nd.slots {
-			switch s.kind() {
-			case kindChild:
-				l.orphan([]uint32{uint32(s.value())})
-			case kindDetail:
+			switch s.Kind() {
+			case window.KindChild:
+				l.orphan([]uint32{uint32(s.Value())})
+			case window.KindDetail:
 				l.m.dropWindow(s)
 			}
 		}
@@ -187,12 +188,12 @@ func (m *Map) CountReferences() (ok bool) {
 		}
 		m.space.Recount(g, m.tenant)
 	}
-	m.eachWindow(m.root, func(_ uint64, s slot) {
-		if base := s.value(); s.kind() == kindData && isAligned(base) { // nearly all are
+	m.eachWindow(m.root, func(_ uint64, s window.Slot) {
+		if base := s.Value(); s.Kind() == window.KindData && window.Aligned(base) { // nearly all are
 			count(base >> layout.WindowShift)
 			return
 		}
-		m.layers(s, func(base uint64, mask layout.Mask) { eachGrain(base, mask, count) })
+		m.eachGrain(s, count)
 	})
 	return ok
 }
@@ -204,7 +205,7 @@ func (m *Map) FindHomes() {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return
 	}
-	m.eachWindow(m.root, func(w uint64, s slot) {
+	m.eachWindow(m.root, func(w uint64, s window.Slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {
 			m.adopt(s, w, false)
 		}
@@ -212,31 +213,17 @@ func (m *Map) FindHomes() {
 }
 
 // eachWindow calls fn for every window with data below s.
-func (m *Map) eachWindow(s slot, fn func(w uint64, s slot)) {
-	if s.kind() != kindChild {
+func (m *Map) eachWindow(s window.Slot, fn func(w uint64, s window.Slot)) {
+	if s.Kind() != window.KindChild {
 		return
 	}
-	nd := m.arena.nodes[s.value()]
+	nd := m.arena.nodes[s.Value()]
 	for i, t := range nd.slots {
-		switch t.kind() {
-		case kindData, kindDetail:
+		switch t.Kind() {
+		case window.KindData, window.KindDetail:
 			fn(nd.index<<fanoutBits|uint64(i), t)
-		case kindChild:
+		case window.KindChild:
 			m.eachWindow(t, fn)
-		}
-	}
-}
-
-// layers calls fn for each layer of a data or detail slot.
-func (m *Map) layers(s slot, fn func(base uint64, mask layout.Mask)) {
-	if s.kind() == kindData {
-		fn(s.value(), layout.MaskOf(0, layout.WindowSectors))
-		return
-	}
-	ds := &m.arena.details
-	for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-		if d := ds.at(i); !d.mask.Empty() {
-			fn(d.phys, d.mask)
 		}
 	}
 }
