@@ -52,7 +52,7 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
 	for k := range c.doomed {
 		// The key came to life again and was written before its old node was collected.
-		if id, ok := a.at(k); ok && a.nodes[id].persisted {
+		if id, ok, packed := a.at(k); packed || ok && a.nodes[id].persisted {
 			delete(c.doomed, k)
 			continue
 		}
@@ -78,7 +78,7 @@ func (c *Checkpoint) Next() bool {
 		c.work = c.work[:len(c.work)-1]
 		return true
 	}
-	if now, ok := a.at(nd.key()); !ok || now != id {
+	if now, ok, _ := a.at(nd.key()); !ok || now != id {
 		c.work = c.work[:len(c.work)-1]
 		nd.dirty = false
 		c.replaced(nd)
@@ -94,6 +94,7 @@ func (c *Checkpoint) Next() bool {
 		c.work = c.work[:n-1]
 		nd.dirty = false
 		c.write(nd)
+		a.trim()
 	}
 	return true
 }
@@ -161,9 +162,11 @@ func (c *Checkpoint) freed(nd *node) {
 // may lead to its key, so that it has to be there: as it was, or as the node that has come in its
 // place.
 func (c *Checkpoint) replaced(nd *node) {
-	if now, ok := c.arena.at(nd.key()); ok {
+	switch now, ok, packed := c.arena.at(nd.key()); {
+	case packed: // it was written
+	case ok:
 		c.work = append(c.work, now)
-	} else if nd.persisted {
+	case nd.persisted:
 		c.writeOrphan(nd)
 	}
 }
@@ -181,7 +184,7 @@ func (c *Checkpoint) write(nd *node) {
 func (c *Checkpoint) writeOrphan(nd *node) {
 	plain := *nd
 	for i, s := range plain.slots {
-		if s.Kind() == window.KindDetail || s.Kind() == window.KindChild {
+		if s.Kind() == window.KindDetail || s.Leads() {
 			plain.slots[i] = window.KindUnmapped
 		}
 	}

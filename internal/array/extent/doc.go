@@ -9,6 +9,7 @@
 //	arena.go       nodes of all maps, which map has which number
 //	map.go         the tree: setting a state, setting data, looking a window up
 //	references.go  what its layers refer to, as the space counts it
+//	packed.go      leaves that nobody needs for a while: which are packed, and when
 //	run.go         walking over runs of equal state
 //	home.go        homes of windows that are promised their space; taking grains for them
 //	ref.go         references to ranges at a point in time

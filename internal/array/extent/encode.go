@@ -56,7 +56,7 @@ func rootKey(vol uint32) []byte { return binary.BigEndian.AppendUint32([]byte(Ke
 
 func (m *Map) rootValue() []byte {
 	root := m.root
-	if root.Kind() == window.KindChild {
+	if root.Leads() {
 		root = window.KindChild
 	}
 	return append(le.AppendUint64(nil, uint64(root)), m.levels)
@@ -66,8 +66,10 @@ func (a *Arena) encodeNode(nd *node) []byte {
 	b := make([]byte, 0, fanout*8+64)
 	for _, s := range nd.slots {
 		switch s.Kind() {
-		case window.KindChild, window.KindDetail:
-			s = s.Kind()
+		case window.KindChild, window.KindPacked:
+			s = window.KindChild
+		case window.KindDetail:
+			s = window.KindDetail
 		}
 		b = le.AppendUint64(b, uint64(s))
 	}

@@ -205,16 +205,26 @@ func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 // there is data.
 func (m *Map) anchorCost(s window.Slot, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
 	span := uint64(1) << (fanoutBits * uint(height))
-	if s.Kind() != window.KindChild {
+	if !s.Leads() {
 		if m.anchored(s) || m.private(s) {
 			return 0, 1
 		}
 		return int64(min(hi, base+span) - max(lo, base)), 1
 	}
-	nd := m.arena.nodes[s.Value()]
-	if whole := lo <= base && hi >= base+span; whole && (nd.sums.Data == 0 || nd.sums.Promised == int64(span)) {
-		return int64(span) - nd.sums.Promised, 1
+	sums := m.slotSums(s, height)
+	if whole := lo <= base && hi >= base+span; whole && (sums.Data == 0 || sums.Promised == int64(span)) {
+		return int64(span) - sums.Promised, 1
 	}
+	if s.Kind() == window.KindPacked {
+		m.look(s, base>>fanoutBits, func(nd *node) { grains, slots = m.anchorCostBelow(nd, height, base, lo, hi, most) })
+		return grains, slots
+	}
+	return m.anchorCostBelow(m.arena.nodes[s.Value()], height, base, lo, hi, most)
+}
+
+// anchorCostBelow is anchorCost of the slots of a node that a slot at the given height leads to.
+func (m *Map) anchorCostBelow(nd *node, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
+	span := uint64(1) << (fanoutBits * uint(height))
 	shift := fanoutBits * uint(height-1)
 	for i := (max(lo, base) - base) >> shift; i <= (min(hi, base+span)-1-base)>>shift; i++ {
 		if slots >= most {

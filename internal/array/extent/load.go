@@ -27,10 +27,16 @@ type Loader struct {
 	trees map[uint32]*Map   // whose roots lead to nodes that have not come yet
 	m     *Map              // whose nodes come now, nil: nobody's
 	level uint8             // of those that come now
-	below []uint32          // nodes of the level below that nothing leads to yet, by index
-	here  []uint32          // nodes of this level, by index
+	below []loaded          // nodes of the level below that nothing leads to yet, by index
+	here  []loaded          // nodes of this level, by index
 	last  []byte            // key
 	nodes int
+}
+
+// loaded is a node that nothing leads to yet, and the slot that will.
+type loaded struct {
+	index uint64
+	slot  window.Slot
 }
 
 // NewLoader returns a loader of the maps of an arena. Preconditions: the arena is loading.
@@ -102,7 +108,10 @@ func (l *Loader) AddNode(key, value []byte) error {
 		return err
 	}
 	l.attach(nd)
-	l.here = append(l.here, id)
+	l.here = append(l.here, loaded{k.index, window.Child(id)})
+	if k.level == 0 && a.leafBytes() > a.LeafBytes {
+		a.packInto(&l.here[len(l.here)-1].slot, id, nd)
+	}
 	return nil
 }
 
@@ -117,18 +126,17 @@ func (l *Loader) rise(level uint8) {
 // attach puts the nodes that a new one leads to below it, and sums up what it has. One that the store
 // lacks was cut off while the checkpoint was written; the log has the rest.
 func (l *Loader) attach(nd *node) {
-	a := l.arena
 	for i, s := range nd.slots {
 		if s.Kind() == window.KindChild {
 			index, n := nd.index<<fanoutBits|uint64(i), 0
-			for n < len(l.below) && a.nodes[l.below[n]].index < index {
+			for n < len(l.below) && l.below[n].index < index {
 				n++
 			}
 			l.orphan(l.below[:n])
 			l.below = l.below[n:]
 			nd.slots[i] = window.KindUnmapped
-			if len(l.below) > 0 && a.nodes[l.below[0]].index == index {
-				nd.slots[i] = window.Child(l.below[0])
+			if len(l.below) > 0 && l.below[0].index == index {
+				nd.slots[i] = l.below[0].slot
 				l.below = l.below[1:]
 			}
 		}
@@ -140,8 +148,9 @@ func (l *Loader) attach(nd *node) {
 func (l *Loader) endVolume() {
 	if m := l.m; m != nil {
 		l.rise(m.levels)
-		if len(l.below) > 0 && l.arena.nodes[l.below[0]].index == 0 {
-			m.root, m.sum = window.Child(l.below[0]), l.arena.nodes[l.below[0]].sums
+		if len(l.below) > 0 && l.below[0].index == 0 {
+			m.root = l.below[0].slot
+			m.sum = m.slotSums(m.root, m.levels)
 			l.below = l.below[1:]
 		}
 		l.orphan(l.below)
@@ -151,14 +160,19 @@ func (l *Loader) endVolume() {
 
 // orphan forgets nodes that nothing leads to, with all below them, and has the next checkpoint remove
 // them.
-func (l *Loader) orphan(ids []uint32) {
+func (l *Loader) orphan(list []loaded) {
 	a := l.arena
-	for _, id := range ids {
-		nd := a.nodes[id]
-		for _, s := range nd.slots {
+	for _, x := range list {
+		id, nd := uint32(x.slot.Value()), (*node)(nil)
+		if x.slot.Kind() == window.KindPacked {
+			id, nd = a.unpack(x.slot, l.m.vol, x.index)
+		} else {
+			nd = a.nodes[id]
+		}
+		for i, s := range nd.slots {
 			switch s.Kind() {
-			case window.KindChild:
-				l.orphan([]uint32{uint32(s.Value())})
+			case window.KindChild, window.KindPacked:
+				l.orphan([]loaded{{nd.index<<fanoutBits | uint64(i), s}})
 			case window.KindDetail:
 				l.m.dropWindow(s)
 			}
@@ -188,7 +202,7 @@ func (m *Map) CountReferences() (ok bool) {
 		}
 		m.space.Recount(g, m.tenant)
 	}
-	m.eachWindow(m.root, func(_ uint64, s window.Slot) {
+	m.eachWindow(m.root, 0, func(_ uint64, s window.Slot) {
 		if base := s.Value(); s.Kind() == window.KindData && window.Aligned(base) { // nearly all are
 			count(base >> layout.WindowShift)
 			return
@@ -205,25 +219,31 @@ func (m *Map) FindHomes() {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return
 	}
-	m.eachWindow(m.root, func(w uint64, s window.Slot) {
+	m.eachWindow(m.root, 0, func(w uint64, s window.Slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {
 			m.adopt(s, w, false)
 		}
 	})
 }
 
-// eachWindow calls fn for every window with data below s.
-func (m *Map) eachWindow(s window.Slot, fn func(w uint64, s window.Slot)) {
-	if s.Kind() != window.KindChild {
-		return
+// eachWindow calls fn for every window with data below s, which leads to the node of an index. fn
+// looks at nothing that is packed.
+func (m *Map) eachWindow(s window.Slot, index uint64, fn func(w uint64, s window.Slot)) {
+	switch s.Kind() {
+	case window.KindChild:
+		m.eachWindowOf(m.arena.nodes[s.Value()], fn)
+	case window.KindPacked:
+		m.look(s, index, func(nd *node) { m.eachWindowOf(nd, fn) })
 	}
-	nd := m.arena.nodes[s.Value()]
+}
+
+func (m *Map) eachWindowOf(nd *node, fn func(w uint64, s window.Slot)) {
 	for i, t := range nd.slots {
 		switch t.Kind() {
 		case window.KindData, window.KindDetail:
 			fn(nd.index<<fanoutBits|uint64(i), t)
-		case window.KindChild:
-			m.eachWindow(t, fn)
+		case window.KindChild, window.KindPacked:
+			m.eachWindow(t, nd.index<<fanoutBits|uint64(i), fn)
 		}
 	}
 }

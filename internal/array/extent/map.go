@@ -116,7 +116,7 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 	span := uint64(1) << spanShift(height)
 	if lo <= base && hi >= base+span {
 		old := m.slotSums(*s, height)
-		m.cut(*s)
+		m.cut(*s, base>>(spanShift(height-1)+fanoutBits))
 		*s = to
 		return window.Uniform(to, int64(span)).Sub(old)
 	}
@@ -168,11 +168,18 @@ func (m *Map) setWindow(s *window.Slot, base, lo, hi uint64, to window.Slot) Sum
 
 // child returns the node below s, splitting a uniform slot into one.
 func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node) {
-	if s.Kind() == window.KindChild {
+	index := base >> (spanShift(level) + fanoutBits)
+	switch s.Kind() {
+	case window.KindChild:
 		id := uint32(s.Value())
 		return id, m.arena.nodes[id]
+	case window.KindPacked:
+		return m.unpackAt(s, index)
 	}
-	id, n := m.arena.newNode(m.vol, level, base>>(spanShift(level)+fanoutBits), *s)
+	if level == 0 {
+		m.arena.trim()
+	}
+	id, n := m.arena.newNode(m.vol, level, index, *s)
 	*s = window.Child(id)
 	return id, n
 }
@@ -193,13 +200,13 @@ func (m *Map) collapse(s *window.Slot, id uint32, n *node, delta Sums) {
 		return
 	}
 	// All slots are uniform and equal or sums would differ, so nothing is to be released.
-	m.arena.cutOff(m, id)
+	m.arena.cutOff(m, window.Child(id), n.index)
 }
 
-// cut releases a subtree, by the garbage queue.
-func (m *Map) cut(s window.Slot) {
-	if s.Kind() == window.KindChild {
-		m.arena.cutOff(m, uint32(s.Value()))
+// cut releases a subtree, from the node of an index on, by the garbage queue.
+func (m *Map) cut(s window.Slot, index uint64) {
+	if s.Leads() {
+		m.arena.cutOff(m, s, index)
 	}
 }
 
@@ -207,7 +214,7 @@ func (m *Map) slotSums(s window.Slot, height uint8) Sums {
 	switch s.Kind() {
 	case window.KindChild:
 		return m.arena.nodes[s.Value()].sums
-	case window.KindDetail:
+	case window.KindDetail, window.KindPacked:
 		return m.arena.windows.Sums(s)
 	}
 	return window.Uniform(s.Kind(), int64(1)<<spanShift(height))
@@ -224,7 +231,7 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 		m.updateHome(*s, w, was)
 		return delta
 	}
-	if s.Kind() != window.KindChild {
+	if !s.Leads() {
 		m.rootDirty = true
 	}
 	id, nd := m.child(s, height-1, base)
@@ -247,9 +254,19 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 // that the same uniform slot covers (1 for data and detail).
 func (m *Map) find(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
+	var nd *node
 	for s.Kind() == window.KindChild {
 		height--
-		s = m.arena.nodes[s.Value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		nd = m.arena.nodes[s.Value()]
+		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+	}
+	if s.Kind() == window.KindPacked {
+		leaf := (w >> fanoutBits) & (uint64(1)<<(fanoutBits*uint(m.levels-1)) - 1)
+		_, nd = m.unpackAt(m.arena.slotAt(nodeKey{m.vol, 0, leaf}), leaf)
+		return nd.slots[w&(fanout-1)], 1
+	}
+	if height == 0 && m.arena.crowded {
+		nd.used = true
 	}
 	span := uint64(1) << (fanoutBits * uint(height))
 	return s, span - w&(span-1)

@@ -151,7 +151,7 @@ func (r *rig) compare(v *volume) {
 // checkForms verifies that each window is in the least form.
 func (r *rig) checkForms(v *volume) {
 	r.t.Helper()
-	v.m.eachWindow(v.m.root, func(w uint64, s window.Slot) {
+	v.m.eachWindow(v.m.root, 0, func(w uint64, s window.Slot) {
 		if why := r.arena.windows.Check(s); why != "" {
 			r.fatalf("volume %d, window %d %s", v.id, w, why)
 		}

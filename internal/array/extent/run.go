@@ -45,7 +45,9 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 		}
 		base := w << layout.WindowShift
 		to := min(end, base+layout.WindowSectors)
-		if !m.arena.windows.Runs(s, base, at-base, to-base, emit) {
+		m.arena.held++
+		more := m.arena.windows.Runs(s, base, at-base, to-base, emit)
+		if m.arena.held--; !more {
 			return
 		}
 		at = to
@@ -64,7 +66,9 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 		s, n := m.findState(w)
 		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
 		if s.Kind() == window.KindDetail {
-			if !m.arena.windows.Runs(s, base, at-base, to-base, fn) {
+			m.arena.held++
+			more := m.arena.windows.Runs(s, base, at-base, to-base, fn)
+			if m.arena.held--; !more {
 				return
 			}
 		} else if !fn(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s.Kind())}) {
@@ -77,14 +81,16 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 // findState is find, but ends at a node below which all is data, and returns a slot of that kind.
 func (m *Map) findState(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
-	for s.Kind() == window.KindChild {
-		nd := m.arena.nodes[s.Value()]
-		if nd.sums.Data == int64(1)<<spanShift(height) {
+	for s.Leads() {
+		if m.slotSums(s, height).Data == int64(1)<<spanShift(height) {
 			s = window.KindData
 			break
 		}
+		if s.Kind() == window.KindPacked {
+			return m.find(w)
+		}
 		height--
-		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		s = m.arena.nodes[s.Value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
 	}
 	span := uint64(1) << (fanoutBits * uint(height))
 	return s, span - w&(span-1)

@@ -6,7 +6,7 @@ import "github.com/arraysim/arraysim/internal/array/layout"
 
 const (
 	fanoutBits = 8
-	fanout     = 1 << fanoutBits
+	fanout     = 1 << fanoutBits // of a leaf as well: window.LeafWindows
 )
 
 // maxLevels is the height of the tree of the largest volume, 64 TiB.

@@ -9,6 +9,8 @@
 //	edit.go    setting a state, setting data
 //	read.go    sums, layers and runs of a window
 //	encode.go  how a window that is not of one piece is written into a page, and read again
+//	packed.go  leaves that nobody needs for a while, and their memory
+//	pack.go    how these are written
 //
 // # Invariants
 //

@@ -7,9 +7,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Sums returns the sums of a window.
+// Sums returns the sums of a window, or of a packed leaf.
 func (ws *Slab) Sums(w Slot) (s Sums) {
-	if w.Kind() != KindDetail {
+	switch w.Kind() {
+	case KindPacked:
+		return ws.packed.sumsAt(w)
+	case KindDetail:
+	default:
 		return Uniform(w.Kind(), layout.WindowSectors)
 	}
 	head := uint32(w.Value())

@@ -30,7 +30,8 @@ func (s states) empty() bool { return s.zero.Empty() && s.anchored.Empty() }
 
 const detailChunk = 1024
 
-// Slab is the memory of windows that are not of one piece. Its zero value is empty.
+// Slab is the memory of windows that are not of one piece, and of leaves that are packed. Its zero
+// value is empty.
 //
 // It hands out details by index; 0 is none. Chunks hold no pointers.
 type Slab struct {
@@ -41,6 +42,9 @@ type Slab struct {
 	stateChunks []*[detailChunk]states
 	freeStates  uint32 // chain through the first word of zero
 	liveStates  int
+
+	packed places
+	buf    []byte // a leaf that is being packed
 }
 
 func (ws *Slab) at(i uint32) *detail { return &ws.chunks[i/detailChunk][i%detailChunk] }
@@ -121,7 +125,13 @@ func (ws *Slab) allocStates() uint32 {
 
 // Bytes returns the memory that all of it takes.
 func (ws *Slab) Bytes() uint64 {
-	return detailChunk * (uint64(len(ws.chunks))*uint64(unsafe.Sizeof(detail{})) + uint64(len(ws.stateChunks))*uint64(unsafe.Sizeof(states{})))
+	return ws.packed.bytes +
+		detailChunk*(uint64(len(ws.chunks))*uint64(unsafe.Sizeof(detail{}))+uint64(len(ws.stateChunks))*uint64(unsafe.Sizeof(states{})))
+}
+
+// LooseBytes returns the memory of what is in use of it, packed leaves left out.
+func (ws *Slab) LooseBytes() uint64 {
+	return uint64(ws.live)*uint64(unsafe.Sizeof(detail{})) + uint64(ws.liveStates)*uint64(unsafe.Sizeof(states{}))
 }
 
 // Live returns how many layers there are, and how many windows in pieces have sectors that are zero

@@ -13,6 +13,7 @@ import (
 //	kind 3 data       the rest is the physical sector of the window's first sector
 //	kind 4 detail     the window is not of one piece; the rest leads into a Slab
 //	kind 5 child      a node of the tree; the rest is its number
+//	kind 6 packed     a leaf of the tree, which is packed; the rest leads into a Slab
 //
 // Windows are of the kinds up to detail. A child is what the tree makes of it.
 type Slot uint64
@@ -25,6 +26,7 @@ const (
 	KindData     = Slot(block.Data)
 	KindDetail   = Slot(4)
 	KindChild    = Slot(5)
+	KindPacked   = Slot(6)
 )
 
 // Kinds is how many kinds there may be.
@@ -40,6 +42,9 @@ func (s Slot) Value() uint64 { return uint64(s >> kindBits) }
 
 // Uniform reports whether all that a slot spans is of one state, which is not data.
 func (s Slot) Uniform() bool { return s <= KindAnchored }
+
+// Leads reports whether a slot leads to a node, be it packed.
+func (s Slot) Leads() bool { return s.Kind() >= KindChild }
 
 // Data returns the slot of a window of data that begins at a physical sector.
 func Data(phys uint64) Slot { return Slot(phys)<<kindBits | KindData }
