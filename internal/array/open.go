@@ -4,11 +4,13 @@ package array
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -55,6 +57,10 @@ type Options struct {
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low
 	// to have many.
 	CheckpointBytes int
+	// LeafBytes is what the leaves of maps may take that are not packed, beside those that changed since the
+	// last checkpoint (128 MiB). Without payload there are no checkpoints, and no leaf is packed. Simulations
+	// set it low to have many packed.
+	LeafBytes uint64
 	// Discard has the array give the room of free space back to the store, whose media know how to.
 	Discard bool
 	// DiscardDelay is how long space is free until it is discarded, at least, in nanoseconds (1 s): what
@@ -80,6 +86,9 @@ func (o *Options) fill() {
 	}
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = checkpoint.BatchBytes
+	}
+	if o.LeafBytes == 0 {
+		o.LeafBytes = extent.DefaultLeafBytes
 	}
 	if o.DiscardDelay == 0 {
 		o.DiscardDelay = 1_000_000_000
@@ -164,6 +173,9 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, lifetime: lifetime{started: opt.Exec.Now()}}
 	set := pool.NewSet(a.exec, opt.Store)
+	if set.Arena.LeafBytes = opt.LeafBytes; !set.Payload {
+		set.Arena.LeafBytes = math.MaxUint64
+	}
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)
 	set.Up = pool.Hooks{Step: e.EndStep, Changed: e.GaveAll, Space: e.GaveSpace}

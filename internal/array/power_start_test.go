@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkStart opens an array of files with 1,000 volumes and 10 million map entries, as
-// it was stopped.
+// it was stopped, with all leaves packed that can be and with none.
 func BenchmarkStart(b *testing.B) {
 	const volumes, windows = 1000, 5000
 	dir, err := os.MkdirTemp("/dev/shm", "arraysim-bench-")
@@ -56,25 +56,35 @@ func BenchmarkStart(b *testing.B) {
 	}
 	r.exec.Unlock()
 	r.close()
-	runtime.GC()
-	before := heapObjects()
-	for b.Loop() {
-		start, peak := time.Now(), heapPeak()
-		r := openLive(b, dir, opt)
-		b.ReportMetric(time.Since(start).Seconds(), "s-start")
-		b.ReportMetric(float64(peak()-before)/float64(entries), "B/entry-peak")
-		took := r.a.Recovery().Took
-		b.ReportMetric(float64(took.Maps)/1e9, "s-maps")
-		b.ReportMetric(float64(took.Counts)/1e9, "s-counts")
-		b.ReportMetric(float64(entries), "entries")
-		b.StopTimer()
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		b.ReportMetric(float64(m.HeapInuse)/float64(entries), "B/entry")
-		r.close()
-		runtime.GC()
-		b.StartTimer()
+	for _, row := range []struct {
+		name  string
+		bytes uint64
+	}{{"packed", 1}, {"loose", 1 << 50}} {
+		b.Run(row.name, func(b *testing.B) {
+			opt.LeafBytes = row.bytes
+			for range 2 { // what finalizers hold goes with the second
+				runtime.GC()
+			}
+			before := heapObjects()
+			for b.Loop() {
+				start, peak := time.Now(), heapPeak()
+				r := openLive(b, dir, opt)
+				b.ReportMetric(time.Since(start).Seconds(), "s-start")
+				b.ReportMetric(float64(peak()-before)/float64(entries), "B/entry-peak")
+				took := r.a.Recovery().Took
+				b.ReportMetric(float64(took.Maps)/1e9, "s-maps")
+				b.ReportMetric(float64(took.Counts)/1e9, "s-counts")
+				b.ReportMetric(float64(entries), "entries")
+				b.StopTimer()
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				b.ReportMetric(float64(m.HeapInuse)/float64(entries), "B/entry")
+				r.close()
+				runtime.GC()
+				b.StartTimer()
+			}
+		})
 	}
 }
 

@@ -51,11 +51,11 @@ const directions = `
 
 	block < array/layout, array/media;
 
-	array/layout < array/nvlog, array/alloc;
+	array/layout < array/nvlog, array/alloc, array/window;
 
 	array/nvlog, crc32c, metrics < array/backend;
 
-	array/alloc < array/extent;
+	array/alloc, array/window < array/extent;
 
 	lab/plug < array/policy;
 
@@ -154,7 +154,7 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/window", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
 	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 

@@ -141,6 +141,8 @@ func newTorture(seed uint64) *torture {
 	if late := newRand(seed, "late"); late.N(2) == 0 { // data gets into NVRAM beside the core
 		m.exec.Late = func() int64 { return int64(late.N(50_000)) }
 	}
+	leaves := newRand(seed, "leaves")
+	m.opt.LeafBytes = []uint64{0, 1, 10_000}[leaves.N(3)]
 	rng := newRand(seed, "store")
 	m.store = newTortureStore(m.exec, &rng, []uint64{1, 1e5, 3e6}[m.rng.N(3)])
 	m.poolRoom = maxTorturePools

@@ -6,19 +6,21 @@ package extent
 import (
 	"unsafe"
 
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // node is one page of a map. It holds no pointer, so that the garbage collector
 // never looks inside; its key in a checkpoint is (volume, level, index).
 type node struct {
-	slots     [fanout]slot
+	slots     [fanout]window.Slot
 	sums      Sums
 	index     uint64 // first sector / sectors spanned
 	vol       uint32
 	level     uint8 // 0: slots are windows
 	dirty     bool  // differs from the checkpoint
 	persisted bool  // the checkpoint has this key
+	used      bool  // somebody has looked at it since trim came by; leaves only
 }
 
 // Arena holds the nodes and details of the maps of many volumes, and what is common to them: their
@@ -26,14 +28,27 @@ type node struct {
 //
 // The executor of its owner serialises all calls of an Arena, its Maps and its Refs.
 type Arena struct {
+	// LeafBytes is what leaves may take that are not packed, beside those that the next checkpoint
+	// writes. Whoever changes it does so before there are maps.
+	LeafBytes uint64
+
 	nodes     []*node
 	freeNodes []uint32
-	liveNodes int
-	details   detailSlab
-	dirty     []uint32 // nodes whose dirty flag is set
-	maps      []*Map   // by volume; nil: none
+	liveNodes int // packed ones, too
+	windows   window.Slab
+
+	loose   int  // leaves that are not packed
+	crowded bool // these take more than LeafBytes
+	hand    int  // where trim has looked last
+	held    int  // what nobody may pack is being looked at
+	looked  node // a packed leaf that is only looked at
+	spares  []*node
+
+	dirty []uint32 // nodes whose dirty flag is set
+	maps  []*Map   // by volume; nil: none
 
 	garbage   []garbage // of the spaces that have any
+	collected Map       // what is being collected was a part of one like it
 	turn      int       // whose was collected last
 	debt      int       // nodes that were made since there is any, without those that were collected
 	onGarbage func()
@@ -54,7 +69,7 @@ type Arena struct {
 // NewArena returns an arena without maps. It calls onGarbage whenever an edit has left something
 // for Collect; not while it loads.
 func NewArena(onGarbage func()) *Arena {
-	a := &Arena{onGarbage: onGarbage, deadKeys: map[nodeKey]struct{}{}}
+	a := &Arena{LeafBytes: DefaultLeafBytes, onGarbage: onGarbage, deadKeys: map[nodeKey]struct{}{}}
 	a.ckpt.arena = a
 	return a
 }
@@ -70,13 +85,28 @@ func (a *Arena) EndLoading() { a.loading = false }
 // Nodes returns the number of nodes that all maps have, garbage included.
 func (a *Arena) Nodes() int { return a.liveNodes }
 
-// Bytes returns the memory that nodes and details take.
+// Bytes returns the memory that nodes and details take, packed or not.
 func (a *Arena) Bytes() uint64 {
-	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + a.details.bytes()
+	n := uint64(a.liveNodes-a.windows.Packed())*uint64(unsafe.Sizeof(node{})) + a.windows.Bytes()
 	return n + uint64(cap(a.nodes))*8 + uint64(cap(a.dirty)+cap(a.freeNodes))*4
 }
 
-func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint32, *node) {
+func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill window.Slot) (uint32, *node) {
+	id, n := a.place(vol, level, index)
+	if fill != 0 {
+		for i := range n.slots {
+			n.slots[i] = fill
+		}
+		n.sums = window.Uniform(fill.Kind(), int64(fanout)<<spanShift(level))
+	}
+	a.liveNodes++
+	a.debt++
+	a.noteDirty(id, n)
+	return id, n
+}
+
+// place makes an empty node and gives it a number.
+func (a *Arena) place(vol uint32, level uint8, index uint64) (uint32, *node) {
 	var id uint32
 	if n := len(a.freeNodes); n > 0 {
 		id = a.freeNodes[n-1]
@@ -85,17 +115,18 @@ func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint3
 		id = uint32(len(a.nodes))
 		a.nodes = append(a.nodes, nil)
 	}
-	n := &node{vol: vol, level: level, index: index}
-	if fill != 0 {
-		for i := range n.slots {
-			n.slots[i] = fill
-		}
-		n.sums = uniformSums(fill.kind(), int64(fanout)<<spanShift(level))
+	var n *node
+	if last := len(a.spares) - 1; last >= 0 {
+		n = a.spares[last]
+		a.spares = a.spares[:last]
+	} else {
+		n = new(node)
 	}
+	*n = node{vol: vol, level: level, index: index}
 	a.nodes[id] = n
-	a.liveNodes++
-	a.debt++
-	a.noteDirty(id, n)
+	if level == 0 {
+		a.loose++
+	}
 	return id, n
 }
 
@@ -115,6 +146,9 @@ func (a *Arena) freeNode(id uint32, nd *node) {
 	}
 	a.nodes[id] = nil
 	a.freeNodes = append(a.freeNodes, id)
+	if nd.level == 0 {
+		a.loose--
+	}
 	a.liveNodes--
 	a.debt = max(0, a.debt-1)
 }
@@ -126,21 +160,29 @@ func (a *Arena) mapOf(vol uint32) *Map {
 	return nil
 }
 
-// at returns the node that the maps have at a key now.
-func (a *Arena) at(k nodeKey) (id uint32, ok bool) {
+// slotAt returns the slot that leads to the node of a key, if there is one, nil if the map has no
+// slot there.
+func (a *Arena) slotAt(k nodeKey) *window.Slot {
 	m := a.mapOf(k.vol)
-	if m == nil {
-		return 0, false
+	if m == nil || k.level >= m.levels || k.index>>(fanoutBits*uint(m.levels-1-k.level)) != 0 {
+		return nil
 	}
-	for s := m.root; s.kind() == kindChild; {
-		nd := a.nodes[s.value()]
-		if nd.level == k.level && nd.index == k.index {
-			return uint32(s.value()), true
+	s := &m.root
+	for level := m.levels - 1; level > k.level; level-- {
+		if s.Kind() != window.KindChild {
+			return nil
 		}
-		if nd.level <= k.level || k.index>>(fanoutBits*uint(nd.level-k.level)) != nd.index {
-			return 0, false
-		}
-		s = nd.slots[k.index>>(fanoutBits*uint(nd.level-k.level-1))&(fanout-1)]
+		s = &a.nodes[s.Value()].slots[k.index>>(fanoutBits*uint(level-1-k.level))&(fanout-1)]
 	}
-	return 0, false
+	return s
+}
+
+// at returns the node that the maps have at a key now. One that is packed is as the checkpoint has
+// it, and has no number.
+func (a *Arena) at(k nodeKey) (id uint32, ok, packed bool) {
+	s := a.slotAt(k)
+	if s == nil {
+		return 0, false, false
+	}
+	return uint32(s.Value()), s.Kind() == window.KindChild, s.Kind() == window.KindPacked
 }

@@ -6,6 +6,8 @@ package extent
 import (
 	"cmp"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Checkpoint says what of the maps a checkpoint has to write, and in which order. It is fuzzy:
@@ -50,7 +52,7 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
 	for k := range c.doomed {
 		// The key came to life again and was written before its old node was collected.
-		if id, ok := a.at(k); ok && a.nodes[id].persisted {
+		if id, ok, packed := a.at(k); packed || ok && a.nodes[id].persisted {
 			delete(c.doomed, k)
 			continue
 		}
@@ -76,7 +78,7 @@ func (c *Checkpoint) Next() bool {
 		c.work = c.work[:len(c.work)-1]
 		return true
 	}
-	if now, ok := a.at(nd.key()); !ok || now != id {
+	if now, ok, _ := a.at(nd.key()); !ok || now != id {
 		c.work = c.work[:len(c.work)-1]
 		nd.dirty = false
 		c.replaced(nd)
@@ -84,14 +86,15 @@ func (c *Checkpoint) Next() bool {
 	}
 	n := len(c.work)
 	for _, s := range nd.slots {
-		if s.kind() == kindChild && !a.nodes[s.value()].persisted {
-			c.work = append(c.work, uint32(s.value()))
+		if s.Kind() == window.KindChild && !a.nodes[s.Value()].persisted {
+			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
 	if len(c.work) == n {
 		c.work = c.work[:n-1]
 		nd.dirty = false
 		c.write(nd)
+		a.trim()
 	}
 	return true
 }
@@ -103,8 +106,8 @@ func (c *Checkpoint) needRoots() bool {
 		if m == nil || !m.writesRoot() {
 			continue
 		}
-		if s := m.root; s.kind() == kindChild && !c.arena.nodes[s.value()].persisted {
-			c.work = append(c.work, uint32(s.value()))
+		if s := m.root; s.Kind() == window.KindChild && !c.arena.nodes[s.Value()].persisted {
+			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
 	return len(c.work) > 0
@@ -159,9 +162,11 @@ func (c *Checkpoint) freed(nd *node) {
 // may lead to its key, so that it has to be there: as it was, or as the node that has come in its
 // place.
 func (c *Checkpoint) replaced(nd *node) {
-	if now, ok := c.arena.at(nd.key()); ok {
+	switch now, ok, packed := c.arena.at(nd.key()); {
+	case packed: // it was written
+	case ok:
 		c.work = append(c.work, now)
-	} else if nd.persisted {
+	case nd.persisted:
 		c.writeOrphan(nd)
 	}
 }
@@ -179,8 +184,8 @@ func (c *Checkpoint) write(nd *node) {
 func (c *Checkpoint) writeOrphan(nd *node) {
 	plain := *nd
 	for i, s := range plain.slots {
-		if s.kind() == kindDetail || s.kind() == kindChild {
-			plain.slots[i] = kindUnmapped
+		if s.Kind() == window.KindDetail || s.Leads() {
+			plain.slots[i] = window.KindUnmapped
 		}
 	}
 	c.write(&plain)

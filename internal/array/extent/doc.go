@@ -5,11 +5,11 @@
 //
 // A [Map] is a radix tree over windows of 64 KiB. An [Arena] holds the nodes of many maps.
 //
-//	slot.go        an entry of the tree; sums of what is below it
+//	slot.go        the measures of the tree
 //	arena.go       nodes of all maps, which map has which number
 //	map.go         the tree: setting a state, setting data, looking a window up
-//	detail.go      windows that are not of one piece
-//	slab.go        their memory
+//	references.go  what its layers refer to, as the space counts it
+//	packed.go      leaves that nobody needs for a while: which are packed, and when
 //	run.go         walking over runs of equal state
 //	home.go        homes of windows that are promised their space; taking grains for them
 //	ref.go         references to ranges at a point in time

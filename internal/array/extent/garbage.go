@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Garbage is what map edits cut off: subtrees whose references are given back a
@@ -22,9 +23,10 @@ type garbage struct {
 
 // cutOff is a node of the garbage, and how far it has been collected.
 type cutOff struct {
-	vol  uint32
-	node uint32
-	next int // slot to look at next
+	vol   uint32
+	index uint64
+	slot  window.Slot // leads to it
+	next  int         // slot to look at next
 }
 
 // GarbageStep is the number of slots that one step of Collect should look at: some 50 us of work.
@@ -54,9 +56,9 @@ func (a *Arena) garbageOf(space *alloc.Space) int {
 	return slices.IndexFunc(a.garbage, func(g garbage) bool { return g.space == space })
 }
 
-// cutOff queues a subtree of a map. A node that is queued is no longer reachable: it leaves
-// the checkpoint, too.
-func (a *Arena) cutOff(m *Map, node uint32) {
+// cutOff queues a subtree of a map, from the node of an index on that a slot leads to. A node that is
+// queued is no longer reachable: it leaves the checkpoint, too.
+func (a *Arena) cutOff(m *Map, s window.Slot, index uint64) {
 	i := a.garbageOf(m.space)
 	if len(a.garbage) == 0 {
 		a.debt = 0
@@ -70,7 +72,7 @@ func (a *Arena) cutOff(m *Map, node uint32) {
 		a.garbage[i].space = m.space
 	}
 	g := &a.garbage[i]
-	g.list = append(g.list, cutOff{vol: m.vol, node: node})
+	g.list = append(g.list, cutOff{vol: m.vol, index: index, slot: s})
 	if !a.loading {
 		a.onGarbage()
 	}
@@ -100,8 +102,14 @@ func (a *Arena) collect(i, n int) int {
 	for n > 0 && len(g.list) > 0 {
 		top := len(g.list) - 1
 		c := &g.list[top]
-		nd := a.nodes[c.node]
-		m := Map{arena: a, space: g.space, vol: c.vol}
+		if c.slot.Kind() == window.KindPacked {
+			id, _ := a.unpack(c.slot, c.vol, c.index)
+			c.slot = window.Child(id)
+		}
+		id := uint32(c.slot.Value())
+		nd := a.nodes[id]
+		m := &a.collected
+		*m = Map{arena: a, space: g.space, vol: c.vol}
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
@@ -111,13 +119,13 @@ func (a *Arena) collect(i, n int) int {
 			s := nd.slots[c.next]
 			c.next++
 			n--
-			if s.kind() == kindChild {
-				g.list = append(g.list, cutOff{vol: c.vol, node: uint32(s.value())})
+			if s.Leads() {
+				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<fanoutBits | uint64(c.next-1), slot: s})
 				descended = true
 				break
 			}
 			switch {
-			case s.uniform():
+			case s.Uniform():
 			case homes:
 				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
 			default:
@@ -127,7 +135,7 @@ func (a *Arena) collect(i, n int) int {
 		if descended || c.next < fanout {
 			continue
 		}
-		a.freeNode(c.node, nd)
+		a.freeNode(id, nd)
 		g.list = g.list[:top]
 	}
 	if len(g.list) == 0 { // the list stays behind the end, to be used again
@@ -139,7 +147,7 @@ func (a *Arena) collect(i, n int) int {
 }
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.
-func (m *Map) dropGarbage(s slot, w uint64) {
+func (m *Map) dropGarbage(s window.Slot, w uint64) {
 	home := alloc.NoGrain
 	if !m.arena.loading {
 		home = m.home(s, w)

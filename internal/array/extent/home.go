@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -22,41 +23,26 @@ func (m *Map) Entitled(w uint64) bool {
 	return m.entitled(s)
 }
 
-func (m *Map) entitled(s slot) bool { return m.thick || m.anchored(s) }
+func (m *Map) entitled(s window.Slot) bool { return m.thick || m.anchored(s) }
 
 // anchored reports whether a window has an anchored sector.
-func (m *Map) anchored(s slot) bool {
-	if s.kind() == kindDetail {
-		h := m.arena.details.at(uint32(s.value()))
-		return h.states != 0 && !m.arena.details.statesAt(h.states).anchored.Empty()
-	}
-	return s == kindAnchored
-}
+func (m *Map) anchored(s window.Slot) bool { return m.arena.windows.Anchored(s) }
 
-// aligned calls fn for the grains that lie in their place in a window, until it returns false.
-func (m *Map) aligned(s slot, fn func(g uint64) bool) {
-	switch s.kind() {
-	case kindData:
-		if s.value()&(layout.WindowSectors-1) == 0 {
-			fn(s.value() >> layout.WindowShift)
-		}
-	case kindDetail:
-		ds := &m.arena.details
-		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-			if d := ds.at(i); d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && !fn(d.phys>>layout.WindowShift) {
-				return
-			}
-		}
-	}
+// aligned calls fn for the grains that lie in their place in a window, with the sectors that it has
+// there, until it returns false.
+func (m *Map) aligned(s window.Slot, fn func(g uint64, has layout.Mask) bool) {
+	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
+		return !window.Aligned(base) || fn(base>>layout.WindowShift, mask)
+	})
 }
 
 // home returns the home of a window, alloc.NoGrain if it has none.
-func (m *Map) home(s slot, w uint64) (home uint64) {
+func (m *Map) home(s window.Slot, w uint64) (home uint64) {
 	home = alloc.NoGrain
-	if s.uniform() {
+	if s.Uniform() {
 		return home
 	}
-	m.aligned(s, func(g uint64) bool {
+	m.aligned(s, func(g uint64, _ layout.Mask) bool {
 		if m.space.IsHome(g, m.vol, w) {
 			home = g
 		}
@@ -66,7 +52,7 @@ func (m *Map) home(s slot, w uint64) (home uint64) {
 }
 
 // homeBefore returns the home of a window whose slot is about to be edited, for updateHome.
-func (m *Map) homeBefore(s slot, w uint64) uint64 {
+func (m *Map) homeBefore(s window.Slot, w uint64) uint64 {
 	if m.arena.loading || m.tenant.Marked == 0 {
 		return alloc.NoGrain
 	}
@@ -75,7 +61,7 @@ func (m *Map) homeBefore(s slot, w uint64) uint64 {
 
 // updateHome brings the home of a window in line with an edit of its slot; was is what homeBefore
 // has said.
-func (m *Map) updateHome(s slot, w, was uint64) {
+func (m *Map) updateHome(s window.Slot, w, was uint64) {
 	if m.arena.loading {
 		return
 	}
@@ -97,8 +83,8 @@ func (m *Map) updateHome(s slot, w, was uint64) {
 
 // adopt makes a grain that lies in its place the home of an entitled window: one that only the
 // window has, or any.
-func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
-	m.aligned(s, func(g uint64) bool {
+func (m *Map) adopt(s window.Slot, w uint64, own bool) (adopted bool) {
+	m.aligned(s, func(g uint64, _ layout.Mask) bool {
 		if m.space.Homeless(g) && (!own || m.space.MapRefs(g) == 1) {
 			m.space.SetHome(g, m.tenant, w)
 			adopted = true
@@ -117,7 +103,7 @@ func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 	phys, has, ok := m.inPlace(s)
 	if ok {
 		m.ownHome(s, w)
-		mapped = s.kind() == kindData || layout.MaskOf(first, n).AndNot(has).Empty()
+		mapped = layout.MaskOf(first, n).AndNot(has).Empty()
 	}
 	return phys, mapped, ok
 }
@@ -129,28 +115,20 @@ func (m *Map) WouldStay(w uint64) (phys uint64, ok bool) {
 	return phys, ok
 }
 
-// inPlace returns where a window that has a grain for itself begins in it; of a detail, also the
-// sectors that lie there.
-func (m *Map) inPlace(s slot) (phys uint64, has layout.Mask, ok bool) {
-	switch s.kind() {
-	case kindData:
-		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Sole(p>>layout.WindowShift) {
-			return p, has, true
+// inPlace returns where a window that has a grain for itself begins in it, and the sectors that lie
+// there.
+func (m *Map) inPlace(s window.Slot) (phys uint64, has layout.Mask, ok bool) {
+	m.aligned(s, func(g uint64, mask layout.Mask) bool {
+		if ok = m.space.Sole(g); ok {
+			phys, has = g<<layout.WindowShift, mask
 		}
-	case kindDetail:
-		ds := &m.arena.details
-		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-			d := ds.at(i)
-			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Sole(d.phys>>layout.WindowShift) {
-				return d.phys, d.mask, true
-			}
-		}
-	}
-	return 0, has, false
+		return !ok
+	})
+	return phys, has, ok
 }
 
 // ownHome gives an entitled window that has lost its home the grain that it has for itself now.
-func (m *Map) ownHome(s slot, w uint64) {
+func (m *Map) ownHome(s window.Slot, w uint64) {
 	if m.tenant.Homes < m.tenant.Entitled && m.entitled(s) && m.home(s, w) == alloc.NoGrain {
 		m.adopt(s, w, true)
 	}
@@ -225,18 +203,28 @@ func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 // anchorCost is AnchorCost of windows [lo, hi) below a slot at the given height that begins at window
 // base, and how many slots it has looked at: no more than most, or one. It goes below a node only where
 // there is data.
-func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
+func (m *Map) anchorCost(s window.Slot, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
 	span := uint64(1) << (fanoutBits * uint(height))
-	if s.kind() != kindChild {
+	if !s.Leads() {
 		if m.anchored(s) || m.private(s) {
 			return 0, 1
 		}
 		return int64(min(hi, base+span) - max(lo, base)), 1
 	}
-	nd := m.arena.nodes[s.value()]
-	if whole := lo <= base && hi >= base+span; whole && (nd.sums.Data == 0 || nd.sums.Promised == int64(span)) {
-		return int64(span) - nd.sums.Promised, 1
+	sums := m.slotSums(s, height)
+	if whole := lo <= base && hi >= base+span; whole && (sums.Data == 0 || sums.Promised == int64(span)) {
+		return int64(span) - sums.Promised, 1
 	}
+	if s.Kind() == window.KindPacked {
+		m.look(s, base>>fanoutBits, func(nd *node) { grains, slots = m.anchorCostBelow(nd, height, base, lo, hi, most) })
+		return grains, slots
+	}
+	return m.anchorCostBelow(m.arena.nodes[s.Value()], height, base, lo, hi, most)
+}
+
+// anchorCostBelow is anchorCost of the slots of a node that a slot at the given height leads to.
+func (m *Map) anchorCostBelow(nd *node, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
+	span := uint64(1) << (fanoutBits * uint(height))
 	shift := fanoutBits * uint(height-1)
 	for i := (max(lo, base) - base) >> shift; i <= (min(hi, base+span)-1-base)>>shift; i++ {
 		if slots >= most {
@@ -249,8 +237,8 @@ func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64, most int) (g
 }
 
 // private reports whether a window has a grain in its place that no other window has.
-func (m *Map) private(s slot) (private bool) {
-	m.aligned(s, func(g uint64) bool {
+func (m *Map) private(s window.Slot) (private bool) {
+	m.aligned(s, func(g uint64, _ layout.Mask) bool {
 		private = m.space.MapRefs(g) == 1
 		return !private
 	})

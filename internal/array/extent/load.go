@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Loader makes the maps of an arena what a checkpoint has left of them. It takes the entries in the
@@ -26,10 +27,16 @@ type Loader struct {
 	trees map[uint32]*Map   // whose roots lead to nodes that have not come yet
 	m     *Map              // whose nodes come now, nil: nobody's
 	level uint8             // of those that come now
-	below []uint32          // nodes of the level below that nothing leads to yet, by index
-	here  []uint32          // nodes of this level, by index
+	below []loaded          // nodes of the level below that nothing leads to yet, by index
+	here  []loaded          // nodes of this level, by index
 	last  []byte            // key
 	nodes int
+}
+
+// loaded is a node that nothing leads to yet, and the slot that will.
+type loaded struct {
+	index uint64
+	slot  window.Slot
 }
 
 // NewLoader returns a loader of the maps of an arena. Preconditions: the arena is loading.
@@ -60,11 +67,11 @@ func (m *Map) TakeRoot(l *Loader) error {
 		return nil
 	}
 	delete(l.roots, m.vol)
-	root, levels := slot(le.Uint64(b)), b[8]
-	if !root.uniform() && root != kindChild || levels < 1 || levels > maxLevels {
+	root, levels := window.Slot(le.Uint64(b)), b[8]
+	if !root.Uniform() && root != window.KindChild || levels < 1 || levels > maxLevels {
 		return ErrRoot
 	}
-	if m.levels = levels; root == kindChild {
+	if m.levels = levels; root == window.KindChild {
 		l.trees[m.vol] = m
 		return nil
 	}
@@ -94,14 +101,17 @@ func (l *Loader) AddNode(key, value []byte) error {
 		return nil
 	}
 	l.rise(k.level)
-	id, nd := a.newNode(k.vol, k.level, k.index, kindUnmapped)
+	id, nd := a.newNode(k.vol, k.level, k.index, window.KindUnmapped)
 	nd.persisted, nd.dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
 	if err := a.decodeNode(nd, value); err != nil {
 		return err
 	}
 	l.attach(nd)
-	l.here = append(l.here, id)
+	l.here = append(l.here, loaded{k.index, window.Child(id)})
+	if k.level == 0 && a.leafBytes() > a.LeafBytes {
+		a.packInto(&l.here[len(l.here)-1].slot, id, nd)
+	}
 	return nil
 }
 
@@ -116,22 +126,21 @@ func (l *Loader) rise(level uint8) {
 // attach puts the nodes that a new one leads to below it, and sums up what it has. One that the store
 // lacks was cut off while the checkpoint was written; the log has the rest.
 func (l *Loader) attach(nd *node) {
-	a := l.arena
 	for i, s := range nd.slots {
-		if s.kind() == kindChild {
+		if s.Kind() == window.KindChild {
 			index, n := nd.index<<fanoutBits|uint64(i), 0
-			for n < len(l.below) && a.nodes[l.below[n]].index < index {
+			for n < len(l.below) && l.below[n].index < index {
 				n++
 			}
 			l.orphan(l.below[:n])
 			l.below = l.below[n:]
-			nd.slots[i] = kindUnmapped
-			if len(l.below) > 0 && a.nodes[l.below[0]].index == index {
-				nd.slots[i] = childSlot(l.below[0])
+			nd.slots[i] = window.KindUnmapped
+			if len(l.below) > 0 && l.below[0].index == index {
+				nd.slots[i] = l.below[0].slot
 				l.below = l.below[1:]
 			}
 		}
-		nd.sums.add(l.m.slotSums(nd.slots[i], nd.level))
+		nd.sums.Add(l.m.slotSums(nd.slots[i], nd.level))
 	}
 }
 
@@ -139,8 +148,9 @@ func (l *Loader) attach(nd *node) {
 func (l *Loader) endVolume() {
 	if m := l.m; m != nil {
 		l.rise(m.levels)
-		if len(l.below) > 0 && l.arena.nodes[l.below[0]].index == 0 {
-			m.root, m.sum = childSlot(l.below[0]), l.arena.nodes[l.below[0]].sums
+		if len(l.below) > 0 && l.below[0].index == 0 {
+			m.root = l.below[0].slot
+			m.sum = m.slotSums(m.root, m.levels)
 			l.below = l.below[1:]
 		}
 		l.orphan(l.below)
@@ -150,15 +160,20 @@ func (l *Loader) endVolume() {
 
 // orphan forgets nodes that nothing leads to, with all below them, and has the next checkpoint remove
 // them.
-func (l *Loader) orphan(ids []uint32) {
+func (l *Loader) orphan(list []loaded) {
 	a := l.arena
-	for _, id := range ids {
-		nd := a.nodes[id]
-		for _, s := range nd.slots {
-			switch s.kind() {
-			case kindChild:
-				l.orphan([]uint32{uint32(s.value())})
-			case kindDetail:
+	for _, x := range list {
+		id, nd := uint32(x.slot.Value()), (*node)(nil)
+		if x.slot.Kind() == window.KindPacked {
+			id, nd = a.unpack(x.slot, l.m.vol, x.index)
+		} else {
+			nd = a.nodes[id]
+		}
+		for i, s := range nd.slots {
+			switch s.Kind() {
+			case window.KindChild, window.KindPacked:
+				l.orphan([]loaded{{nd.index<<fanoutBits | uint64(i), s}})
+			case window.KindDetail:
 				l.m.dropWindow(s)
 			}
 		}
@@ -187,12 +202,12 @@ func (m *Map) CountReferences() (ok bool) {
 		}
 		m.space.Recount(g, m.tenant)
 	}
-	m.eachWindow(m.root, func(_ uint64, s slot) {
-		if base := s.value(); s.kind() == kindData && isAligned(base) { // nearly all are
+	m.eachWindow(m.root, 0, func(_ uint64, s window.Slot) {
+		if base := s.Value(); s.Kind() == window.KindData && window.Aligned(base) { // nearly all are
 			count(base >> layout.WindowShift)
 			return
 		}
-		m.layers(s, func(base uint64, mask layout.Mask) { eachGrain(base, mask, count) })
+		m.eachGrain(s, count)
 	})
 	return ok
 }
@@ -204,39 +219,31 @@ func (m *Map) FindHomes() {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return
 	}
-	m.eachWindow(m.root, func(w uint64, s slot) {
+	m.eachWindow(m.root, 0, func(w uint64, s window.Slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {
 			m.adopt(s, w, false)
 		}
 	})
 }
 
-// eachWindow calls fn for every window with data below s.
-func (m *Map) eachWindow(s slot, fn func(w uint64, s slot)) {
-	if s.kind() != kindChild {
-		return
-	}
-	nd := m.arena.nodes[s.value()]
-	for i, t := range nd.slots {
-		switch t.kind() {
-		case kindData, kindDetail:
-			fn(nd.index<<fanoutBits|uint64(i), t)
-		case kindChild:
-			m.eachWindow(t, fn)
-		}
+// eachWindow calls fn for every window with data below s, which leads to the node of an index. fn
+// looks at nothing that is packed.
+func (m *Map) eachWindow(s window.Slot, index uint64, fn func(w uint64, s window.Slot)) {
+	switch s.Kind() {
+	case window.KindChild:
+		m.eachWindowOf(m.arena.nodes[s.Value()], fn)
+	case window.KindPacked:
+		m.look(s, index, func(nd *node) { m.eachWindowOf(nd, fn) })
 	}
 }
 
-// layers calls fn for each layer of a data or detail slot.
-func (m *Map) layers(s slot, fn func(base uint64, mask layout.Mask)) {
-	if s.kind() == kindData {
-		fn(s.value(), layout.MaskOf(0, layout.WindowSectors))
-		return
-	}
-	ds := &m.arena.details
-	for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-		if d := ds.at(i); !d.mask.Empty() {
-			fn(d.phys, d.mask)
+func (m *Map) eachWindowOf(nd *node, fn func(w uint64, s window.Slot)) {
+	for i, t := range nd.slots {
+		switch t.Kind() {
+		case window.KindData, window.KindDetail:
+			fn(nd.index<<fanoutBits|uint64(i), t)
+		case window.KindChild, window.KindPacked:
+			m.eachWindow(t, nd.index<<fanoutBits|uint64(i), fn)
 		}
 	}
 }

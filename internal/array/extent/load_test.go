@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // stored returns a checkpoint of volumes with three levels of nodes each.
@@ -94,10 +95,10 @@ func TestLoadKeepsNoPage(t *testing.T) {
 	r.attach(v)
 	value := make([]byte, fanout*8)
 	for i := range fanout {
-		le.PutUint64(value[i*8:], uint64(kindZero)) // of one piece: a map would never write it, but may read it
+		le.PutUint64(value[i*8:], uint64(window.KindZero)) // of one piece: a map would never write it, but may read it
 	}
 	l := r.arena.NewLoader()
-	if err := l.AddRoot(rootKey(v.id), append(le.AppendUint64(nil, uint64(kindChild)), 1)); err != nil {
+	if err := l.AddRoot(rootKey(v.id), append(le.AppendUint64(nil, uint64(window.KindChild)), 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.m.TakeRoot(l); err != nil {
@@ -110,7 +111,7 @@ func TestLoadKeepsNoPage(t *testing.T) {
 		value[i] = 0xff
 	}
 	l.End()
-	if s, n := v.m.find(3); s != kindZero || n != 1 || r.arena.Nodes() != 1 || l.Nodes() != 1 {
+	if s, n := v.m.find(3); s != window.KindZero || n != 1 || r.arena.Nodes() != 1 || l.Nodes() != 1 {
 		t.Errorf("window 3 is of kind %d, %d pages are there, %d were read", s, r.arena.Nodes(), l.Nodes())
 	}
 }
@@ -127,7 +128,7 @@ func TestPagesOutOfOrder(t *testing.T) {
 		l := a.NewLoader()
 		for vol := range uint32(2) {
 			m := a.NewMap(Config{Space: space, Volume: vol, Sectors: 1 << 30})
-			if err := l.AddRoot(rootKey(vol), append(le.AppendUint64(nil, uint64(kindChild)), 3)); err != nil {
+			if err := l.AddRoot(rootKey(vol), append(le.AppendUint64(nil, uint64(window.KindChild)), 3)); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.TakeRoot(l); err != nil {

@@ -6,6 +6,7 @@ package extent
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -21,7 +22,7 @@ type Map struct {
 	tenant *alloc.Tenant // the volume's account with space; nil only in maps of garbage
 	drop   func(base uint64, mask layout.Mask)
 	vol    uint32
-	root   slot
+	root   window.Slot
 	levels uint8 // nodes from root to leaf; the root slot spans WindowSectors<<(8*levels)
 	thick  bool  // every window is entitled to its space
 	// rootDirty: root or levels differ from the checkpoint.
@@ -29,6 +30,9 @@ type Map struct {
 	abandoned bool // no checkpoint writes the root
 	sum       Sums // of the whole root span
 }
+
+// Sums counts sectors by state; unmapped is the rest.
+type Sums = window.Sums
 
 // Config is what a Map has to do with.
 type Config struct {
@@ -81,7 +85,7 @@ func (m *Map) Span() uint64 { return uint64(1) << spanShift(m.levels) }
 // SetState makes sectors [lo, hi) uniformly one state, which is not data. A range that reaches
 // the end of the volume is widened by the caller to Span, so that a whole volume is one slot.
 func (m *Map) SetState(lo, hi uint64, state block.State) {
-	m.sum.add(m.setSlot(&m.root, m.levels, 0, lo, hi, slot(state)))
+	m.sum.Add(m.setSlot(&m.root, m.levels, 0, lo, hi, window.Slot(state)))
 	m.rootDirty = true
 }
 
@@ -90,7 +94,7 @@ func (m *Map) SetData(r block.Range, phys uint64) {
 	const leaf = fanout * layout.WindowSectors // what is below one node of the lowest level
 	for at, end := r.Start, r.End(); at < end; {
 		n := min(leaf-at%leaf, end-at)
-		m.sum.add(m.setDataAt(&m.root, m.levels, 0, at, n, phys))
+		m.sum.Add(m.setDataAt(&m.root, m.levels, 0, at, n, phys))
 		at += n
 		phys += n
 	}
@@ -98,7 +102,7 @@ func (m *Map) SetData(r block.Range, phys uint64) {
 
 // setSlot applies SetState to one slot at the given height (height 0 is a window)
 // that begins at base, and returns how the sums changed.
-func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums {
+func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to window.Slot) Sums {
 	if *s == to {
 		return Sums{}
 	}
@@ -112,9 +116,9 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 	span := uint64(1) << spanShift(height)
 	if lo <= base && hi >= base+span {
 		old := m.slotSums(*s, height)
-		m.cut(*s)
+		m.cut(*s, base>>(spanShift(height-1)+fanoutBits))
 		*s = to
-		return uniformSums(to, int64(span)).sub(old)
+		return window.Uniform(to, int64(span)).Sub(old)
 	}
 	id, n := m.child(s, height-1, base)
 	var delta Sums
@@ -124,7 +128,7 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 		delta = m.setSlots(n, base, lo, hi, from, last, to)
 	} else {
 		for i := from; i <= last; i++ {
-			delta.add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
+			delta.Add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
 		}
 	}
 	m.collapse(s, id, n, delta)
@@ -133,94 +137,101 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 
 // setSlots is setSlot of the windows from to last of the node that begins at base. Most of them
 // have no data, and then no home, either.
-func (m *Map) setSlots(n *node, base, lo, hi, from, last uint64, to slot) (delta Sums) {
-	var was [kindAnchored + 1]int64 // windows by the state that they were of
+func (m *Map) setSlots(n *node, base, lo, hi, from, last uint64, to window.Slot) (delta Sums) {
+	var was [window.KindAnchored + 1]int64 // windows by the state that they were of
 	for i := from; i <= last; i++ {
 		s, at := &n.slots[i], base+i<<layout.WindowShift
-		if s.uniform() && lo <= at && hi >= at+layout.WindowSectors {
+		if s.Uniform() && lo <= at && hi >= at+layout.WindowSectors {
 			was[*s]++
 			*s = to
 			continue
 		}
-		delta.add(m.setSlot(s, 0, at, lo, hi, to))
+		delta.Add(m.setSlot(s, 0, at, lo, hi, to))
 	}
 	for kind, k := range was {
-		delta.add(uniformSums(to, k*layout.WindowSectors).sub(uniformSums(slot(kind), k*layout.WindowSectors)))
+		delta.Add(window.Uniform(to, k*layout.WindowSectors).Sub(window.Uniform(window.Slot(kind), k*layout.WindowSectors)))
 	}
 	return delta
 }
 
 // setWindow applies SetState to the slot of the window that begins at base.
-func (m *Map) setWindow(s *slot, base, lo, hi uint64, to slot) Sums {
+func (m *Map) setWindow(s *window.Slot, base, lo, hi uint64, to window.Slot) Sums {
 	if lo <= base && hi >= base+layout.WindowSectors {
 		old := m.slotSums(*s, 0)
 		m.dropWindow(*s)
 		*s = to
-		return uniformSums(to, layout.WindowSectors).sub(old)
+		return window.Uniform(to, layout.WindowSectors).Sub(old)
 	}
 	first := max(lo, base) - base
-	return m.clearWindow(s, first, min(hi, base+layout.WindowSectors)-base-first, to)
+	return m.arena.windows.SetState(s, first, min(hi, base+layout.WindowSectors)-base-first, to, (*references)(m))
 }
 
 // child returns the node below s, splitting a uniform slot into one.
-func (m *Map) child(s *slot, level uint8, base uint64) (uint32, *node) {
-	if s.kind() == kindChild {
-		id := uint32(s.value())
+func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node) {
+	index := base >> (spanShift(level) + fanoutBits)
+	switch s.Kind() {
+	case window.KindChild:
+		id := uint32(s.Value())
 		return id, m.arena.nodes[id]
+	case window.KindPacked:
+		return m.unpackAt(s, index)
 	}
-	id, n := m.arena.newNode(m.vol, level, base>>(spanShift(level)+fanoutBits), *s)
-	*s = childSlot(id)
+	if level == 0 {
+		m.arena.trim()
+	}
+	id, n := m.arena.newNode(m.vol, level, index, *s)
+	*s = window.Child(id)
 	return id, n
 }
 
 // collapse counts a change below s and folds the node into one slot when it has become uniform.
-func (m *Map) collapse(s *slot, id uint32, n *node, delta Sums) {
-	n.sums.add(delta)
+func (m *Map) collapse(s *window.Slot, id uint32, n *node, delta Sums) {
+	n.sums.Add(delta)
 	m.arena.noteDirty(id, n)
 	span := int64(fanout) << spanShift(n.level)
 	switch {
 	case n.sums == Sums{}:
-		*s = kindUnmapped
+		*s = window.KindUnmapped
 	case n.sums.Zero == span:
-		*s = kindZero
+		*s = window.KindZero
 	case n.sums.Anchored == span:
-		*s = kindAnchored
+		*s = window.KindAnchored
 	default:
 		return
 	}
 	// All slots are uniform and equal or sums would differ, so nothing is to be released.
-	m.arena.cutOff(m, id)
+	m.arena.cutOff(m, window.Child(id), n.index)
 }
 
-// cut releases a subtree, by the garbage queue.
-func (m *Map) cut(s slot) {
-	if s.kind() == kindChild {
-		m.arena.cutOff(m, uint32(s.value()))
+// cut releases a subtree, from the node of an index on, by the garbage queue.
+func (m *Map) cut(s window.Slot, index uint64) {
+	if s.Leads() {
+		m.arena.cutOff(m, s, index)
 	}
 }
 
-func (m *Map) slotSums(s slot, height uint8) Sums {
-	switch s.kind() {
-	case kindChild:
-		return m.arena.nodes[s.value()].sums
-	case kindDetail:
-		return m.arena.details.sums(uint32(s.value()))
+func (m *Map) slotSums(s window.Slot, height uint8) Sums {
+	switch s.Kind() {
+	case window.KindChild:
+		return m.arena.nodes[s.Value()].sums
+	case window.KindDetail, window.KindPacked:
+		return m.arena.windows.Sums(s)
 	}
-	return uniformSums(s.kind(), int64(1)<<spanShift(height))
+	return window.Uniform(s.Kind(), int64(1)<<spanShift(height))
 }
 
 // setDataAt applies SetData to n sectors from at on, which lie below one node of the lowest level,
 // below a slot at the given height that begins at base, and returns how the sums changed. It
 // creates the path to the windows. At height 0 they lie in one window.
-func (m *Map) setDataAt(s *slot, height uint8, base, at, n, phys uint64) (delta Sums) {
+func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) (delta Sums) {
 	w := at >> layout.WindowShift
 	if height == 0 {
 		was := m.homeBefore(*s, w)
-		delta = m.setData(s, at&(layout.WindowSectors-1), n, phys)
+		delta = m.arena.windows.SetData(s, at&(layout.WindowSectors-1), n, phys, (*references)(m))
 		m.updateHome(*s, w, was)
 		return delta
 	}
-	if s.kind() != kindChild {
+	if !s.Leads() {
 		m.rootDirty = true
 	}
 	id, nd := m.child(s, height-1, base)
@@ -231,7 +242,7 @@ func (m *Map) setDataAt(s *slot, height uint8, base, at, n, phys uint64) (delta 
 		for end := at + n; at < end; {
 			k := min(layout.WindowSectors-at&(layout.WindowSectors-1), end-at)
 			i := at >> layout.WindowShift & (fanout - 1)
-			delta.add(m.setDataAt(&nd.slots[i], 0, base+i<<spanShift(0), at, k, phys))
+			delta.Add(m.setDataAt(&nd.slots[i], 0, base+i<<spanShift(0), at, k, phys))
 			at, phys = at+k, phys+k
 		}
 	}
@@ -241,11 +252,21 @@ func (m *Map) setDataAt(s *slot, height uint8, base, at, n, phys uint64) (delta 
 
 // find returns the slot that covers window w and the number of windows from w on
 // that the same uniform slot covers (1 for data and detail).
-func (m *Map) find(w uint64) (slot, uint64) {
+func (m *Map) find(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
-	for s.kind() == kindChild {
+	var nd *node
+	for s.Kind() == window.KindChild {
 		height--
-		s = m.arena.nodes[s.value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		nd = m.arena.nodes[s.Value()]
+		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+	}
+	if s.Kind() == window.KindPacked {
+		leaf := (w >> fanoutBits) & (uint64(1)<<(fanoutBits*uint(m.levels-1)) - 1)
+		_, nd = m.unpackAt(m.arena.slotAt(nodeKey{m.vol, 0, leaf}), leaf)
+		return nd.slots[w&(fanout-1)], 1
+	}
+	if height == 0 && m.arena.crowded {
+		nd.used = true
 	}
 	span := uint64(1) << (fanoutBits * uint(height))
 	return s, span - w&(span-1)
@@ -254,7 +275,7 @@ func (m *Map) find(w uint64) (slot, uint64) {
 // HasData reports whether a window has data, perhaps among other states.
 func (m *Map) HasData(w uint64) bool {
 	s, _ := m.find(w)
-	return s.kind() == kindData || s.kind() == kindDetail
+	return s.Kind() == window.KindData || s.Kind() == window.KindDetail
 }
 
 // Entries counts the maximal runs of equal state (physically contiguous for
@@ -276,12 +297,12 @@ func (m *Map) Grow(sectors uint64) {
 func (m *Map) raise(levels uint8) {
 	m.rootDirty = true
 	m.levels = levels
-	if m.root == kindUnmapped {
+	if m.root == window.KindUnmapped {
 		return
 	}
 	old := m.root
-	id, n := m.arena.newNode(m.vol, levels-1, 0, kindUnmapped)
+	id, n := m.arena.newNode(m.vol, levels-1, 0, window.KindUnmapped)
 	n.slots[0] = old
 	n.sums = m.sum
-	m.root = childSlot(id)
+	m.root = window.Child(id)
 }

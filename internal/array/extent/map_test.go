@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -32,7 +33,7 @@ func TestWholeVolumeIsOneSlot(t *testing.T) {
 		t.Fatalf("60 windows far from each other have %d nodes, %d bytes", n, r.arena.Bytes())
 	}
 	m.SetState(0, m.Span(), block.Zero)
-	if s, n := m.find(12345); s != kindZero || n != m.Span()>>layout.WindowShift-12345 || announced != 1 || r.space.Allocated() != 60 {
+	if s, n := m.find(12345); s != window.KindZero || n != m.Span()>>layout.WindowShift-12345 || announced != 1 || r.space.Allocated() != 60 {
 		t.Fatalf("the slot is %#x for %d windows; garbage was announced %d times; %d grains are allocated", s, n, announced, r.space.Allocated())
 	}
 	steps := 1
@@ -210,7 +211,7 @@ func TestCheckBites(t *testing.T) {
 			g, _ := v.m.Allocate(1)
 			r.do(v, layout.WindowSectors, 8, sector{block.Data, g << layout.WindowShift})
 			r.do(v, 0, 1, sector{state: block.Zero})
-			row.damage(v.m, r.arena.nodes[v.m.root.value()])
+			row.damage(v.m, r.arena.nodes[v.m.root.Value()])
 			for _, c := range []struct {
 				got  []string
 				want string
@@ -250,11 +251,8 @@ func TestSpaceOfTwo(t *testing.T) {
 	}
 }
 
-// TestSizes: most of the memory of a map are these.
+// TestSizes: most of the memory of a map are these, and the layers of windows.
 func TestSizes(t *testing.T) {
-	if n := unsafe.Sizeof(detail{}); n != 32 {
-		t.Errorf("a layer of a window takes %d bytes", n)
-	}
 	if n := unsafe.Sizeof(node{}); n > fanout*8+64 {
 		t.Errorf("a page of 256 windows takes %d bytes", n)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -19,7 +20,7 @@ func (r *rig) check() {
 			r.fatalf("volume %d: %d windows in use, %d have data", v.id, got, windows)
 		}
 		r.compare(v)
-		r.checkChains(v)
+		r.checkForms(v)
 		for _, why := range v.m.CheckTree() {
 			r.fatalf("volume %d: %s", v.id, why)
 		}
@@ -32,8 +33,8 @@ func (r *rig) check() {
 	for _, h := range r.refs {
 		r.compareRef(h)
 	}
-	if ds := &r.arena.details; ds.liveStates > ds.live {
-		r.fatalf("%d windows have states, of %d", ds.liveStates, ds.live)
+	if layers, states := r.arena.windows.Live(); states > layers {
+		r.fatalf("%d windows have states, of %d", states, layers)
 	}
 	for _, why := range r.space.Check(users) {
 		r.fatalf("%s", why)
@@ -147,22 +148,12 @@ func (r *rig) compare(v *volume) {
 	}
 }
 
-// checkChains verifies that no window has a layer that is empty.
-func (r *rig) checkChains(v *volume) {
+// checkForms verifies that each window is in the least form.
+func (r *rig) checkForms(v *volume) {
 	r.t.Helper()
-	ds := &r.arena.details
-	v.m.eachWindow(v.m.root, func(w uint64, s slot) {
-		if s.kind() != kindDetail {
-			return
-		}
-		head := uint32(s.value())
-		for i := head; i != 0; i = ds.at(i).next {
-			if d := ds.at(i); d.states != 0 && (i != head || ds.statesOf(d).empty()) {
-				r.fatalf("volume %d, window %d has states that it does not need", v.id, w)
-			}
-			if ds.at(i).mask.Empty() && (i != head || ds.at(i).next != 0) {
-				r.fatalf("volume %d, window %d has an empty layer", v.id, w)
-			}
+	v.m.eachWindow(v.m.root, 0, func(w uint64, s window.Slot) {
+		if why := r.arena.windows.Check(s); why != "" {
+			r.fatalf("volume %d, window %d %s", v.id, w, why)
 		}
 	})
 }

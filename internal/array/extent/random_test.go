@@ -124,6 +124,8 @@ func TestRandom(t *testing.T) {
 	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
+		r.leafBytes = []uint64{DefaultLeafBytes, 0, 5000, 0}[round%4]
+		r.arena.LeafBytes = r.leafBytes
 		r.add(70000, false)
 		r.add(300, false)
 		r.add(1500, true)
@@ -163,9 +165,10 @@ func TestRandom(t *testing.T) {
 		for r.arena.Collect(1000) {
 		}
 		r.retire()
-		if r.arena.Nodes() != 0 || r.arena.details.live+r.arena.details.liveStates != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
+		layers, states := r.arena.windows.Live()
+		if r.arena.Nodes() != 0 || r.arena.loose+r.arena.windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
 			t.Fatalf("%s: when all volumes are gone there are %d nodes, %d details, %d grains allocated and %d reserved, and %d maps", r.name,
-				r.arena.Nodes(), r.arena.details.live, r.space.Allocated(), r.space.Reserved(), len(r.gone))
+				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
 	if checkpoints < 50 || lost == 0 || full == 0 {

@@ -57,10 +57,12 @@ type rig struct {
 	ckpt    testCheckpoint
 
 	spread bool // writes go anywhere, and so fill the space
+
+	leafBytes uint64 // of the arenas
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
-	r := &rig{t: t, rnd: rnd, name: name, extents: extents}
+	r := &rig{t: t, rnd: rnd, name: name, extents: extents, leafBytes: DefaultLeafBytes}
 	r.ckpt.store = map[string][]byte{}
 	r.open()
 	return r
@@ -69,6 +71,7 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
 	r.arena = NewArena(func() {})
+	r.arena.LeafBytes = r.leafBytes
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
 	grains := int(r.space.Grains())
 	r.inGrain, r.inSector = make([]int, grains), make([]int, grains*layout.WindowSectors)

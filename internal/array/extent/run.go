@@ -4,22 +4,19 @@ package extent
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Run is a piece of a volume of one state; data is physically contiguous.
-type Run struct {
-	block.Range
-	State block.State
-	Phys  uint64 // of the first sector, for data
-}
+type Run = window.Run
 
 // Walk calls fn for the maximal runs of r in address order until it returns false.
 func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 	// Nearly every read of a host is one run of one window.
 	if in := r.Start & (layout.WindowSectors - 1); r.Count > 0 && r.Count <= layout.WindowSectors-in {
-		if s, _ := m.find(r.Start >> layout.WindowShift); s.kind() == kindData {
-			fn(Run{r, block.Data, s.value() + in})
+		if s, _ := m.find(r.Start >> layout.WindowShift); s.Kind() == window.KindData {
+			fn(Run{Range: r, State: block.Data, Phys: s.Value() + in})
 			return
 		}
 	}
@@ -38,9 +35,9 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 	for at, end := r.Start, r.End(); at < end; {
 		w := at >> layout.WindowShift
 		s, n := m.find(w)
-		if s.uniform() {
+		if s.Uniform() {
 			to := min(end, (w+n)<<layout.WindowShift)
-			if !emit(Run{block.Range{Start: at, Count: to - at}, block.State(s), 0}) {
+			if !emit(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s)}) {
 				return
 			}
 			at = to
@@ -48,7 +45,9 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 		}
 		base := w << layout.WindowShift
 		to := min(end, base+layout.WindowSectors)
-		if !m.walkWindow(s, base, at-base, to-base, emit) {
+		m.arena.held++
+		more := m.arena.windows.Runs(s, base, at-base, to-base, emit)
+		if m.arena.held--; !more {
 			return
 		}
 		at = to
@@ -66,11 +65,13 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 		w := at >> layout.WindowShift
 		s, n := m.findState(w)
 		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
-		if s.kind() == kindDetail {
-			if !m.walkWindow(s, base, at-base, to-base, fn) {
+		if s.Kind() == window.KindDetail {
+			m.arena.held++
+			more := m.arena.windows.Runs(s, base, at-base, to-base, fn)
+			if m.arena.held--; !more {
 				return
 			}
-		} else if !fn(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s.kind())}) {
+		} else if !fn(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s.Kind())}) {
 			return
 		}
 		at = to
@@ -78,60 +79,21 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 }
 
 // findState is find, but ends at a node below which all is data, and returns a slot of that kind.
-func (m *Map) findState(w uint64) (slot, uint64) {
+func (m *Map) findState(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
-	for s.kind() == kindChild {
-		nd := m.arena.nodes[s.value()]
-		if nd.sums.Data == int64(1)<<spanShift(height) {
-			s = kindData
+	for s.Leads() {
+		if m.slotSums(s, height).Data == int64(1)<<spanShift(height) {
+			s = window.KindData
 			break
 		}
+		if s.Kind() == window.KindPacked {
+			return m.find(w)
+		}
 		height--
-		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		s = m.arena.nodes[s.Value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
 	}
 	span := uint64(1) << (fanoutBits * uint(height))
 	return s, span - w&(span-1)
-}
-
-// walkWindow calls fn for the runs in sectors [from, to) of one data or detail window.
-func (m *Map) walkWindow(s slot, base, from, to uint64, fn func(Run) bool) bool {
-	if s.kind() == kindData {
-		return fn(Run{block.Range{Start: base + from, Count: to - from}, block.Data, s.value() + from})
-	}
-	ds := &m.arena.details
-	head := uint32(s.value())
-	st := ds.statesOf(ds.at(head))
-	for i := from; i < to; {
-		next := Run{State: block.Unmapped}
-		// The run ends where the membership of any set changes; look at the sets in turn.
-		var in layout.Mask
-		switch {
-		case st.zero.Has(i):
-			next.State, in = block.Zero, st.zero
-		case st.anchored.Has(i):
-			next.State, in = block.Anchored, st.anchored
-		default:
-			all := st.zero.Or(st.anchored)
-			for l := head; l != 0; l = ds.at(l).next {
-				d := ds.at(l)
-				if d.mask.Has(i) {
-					next.State, next.Phys, in = block.Data, d.phys+i, d.mask
-					break
-				}
-				all = all.Or(d.mask)
-			}
-			if next.State == block.Unmapped {
-				in = layout.Mask{^all[0], ^all[1]}
-			}
-		}
-		end := min(to, in.Not().Next(i))
-		next.Range = block.Range{Start: base + i, Count: end - i}
-		if !fn(next) {
-			return false
-		}
-		i = end
-	}
-	return true
 }
 
 // SumsOf returns the sums of the first n sectors, all of the volume; what is promised is that of
@@ -146,15 +108,15 @@ func (m *Map) SumsOf(n uint64) Sums {
 	// A window that the volume's end cuts shares its slot with what lies behind.
 	w := n >> layout.WindowShift
 	last, _ := m.find(w)
-	if !last.uniform() {
+	if !last.Uniform() {
 		tail := (w+1)<<layout.WindowShift - n
-		s = s.sub(m.windowSums(n, tail))
+		s = s.Sub(m.windowSums(n, tail))
 		if beyond -= int64(tail); beyond > 0 {
 			last, _ = m.find(w + 1)
 		}
 	}
-	if beyond > 0 && last.uniform() {
-		s = s.sub(uniformSums(last, beyond))
+	if beyond > 0 && last.Uniform() {
+		s = s.Sub(window.Uniform(last, beyond))
 	}
 	return s
 }

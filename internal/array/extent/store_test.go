@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -92,9 +93,9 @@ func (r *rig) checkStore() {
 		if root == nil {
 			continue
 		}
-		var follow func(s slot, height uint8, index uint64)
-		follow = func(s slot, height uint8, index uint64) {
-			if s.kind() != kindChild {
+		var follow func(s window.Slot, height uint8, index uint64)
+		follow = func(s window.Slot, height uint8, index uint64) {
+			if s.Kind() != window.KindChild {
 				return
 			}
 			k := nodeKey{v.id, height - 1, index}
@@ -104,11 +105,11 @@ func (r *rig) checkStore() {
 			}
 			if height > 1 {
 				for i := range fanout {
-					follow(slot(le.Uint64(b[i*8:])), height-1, index<<fanoutBits|uint64(i))
+					follow(window.Slot(le.Uint64(b[i*8:])), height-1, index<<fanoutBits|uint64(i))
 				}
 			}
 		}
-		follow(slot(le.Uint64(root)), root[8], 0)
+		follow(window.Slot(le.Uint64(root)), root[8], 0)
 	}
 }
 

@@ -1,0 +1,84 @@
+// The references of a map's layers, as its space counts them. Invariant: each layer has a reference
+// on every grain that it lies in.
+
+package extent
+
+import (
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
+)
+
+// references counts what the windows of a map refer to while they are edited. While the arena loads
+// nothing is counted.
+type references Map
+
+// grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the
+// grain of the others. In a layer that lies in its place all are the first.
+func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
+	// phys may wrap below zero, so the next grain is not the first one and one.
+	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
+		(base + layout.WindowSectors) >> layout.WindowShift
+}
+
+// eachGrain calls fn for each grain that the layers of a window lie in, one or two of each.
+func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
+	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
+		g, first, next := grainsOf(base)
+		if !mask.And(first).Empty() {
+			fn(g)
+		}
+		if !mask.AndNot(first).Empty() {
+			fn(next)
+		}
+		return true
+	})
+}
+
+// Take takes references for a layer that had the sectors in had and gains add.
+func (m *references) Take(base uint64, add, had layout.Mask) {
+	if m.arena.loading {
+		return
+	}
+	if window.Aligned(base) {
+		if !add.Empty() && had.Empty() {
+			m.space.Retain(base >> layout.WindowShift)
+		}
+		return
+	}
+	g, first, next := grainsOf(base)
+	if !add.And(first).Empty() && had.And(first).Empty() {
+		m.space.Retain(g)
+	}
+	if !add.AndNot(first).Empty() && had.AndNot(first).Empty() {
+		m.space.Retain(next)
+	}
+}
+
+// Give gives back what a layer that keeps left no longer needs; lost are the sectors that it gave up.
+func (m *references) Give(base uint64, lost, left layout.Mask) {
+	if m.arena.loading {
+		return
+	}
+	if window.Aligned(base) {
+		m.giveGrain(base>>layout.WindowShift, base, lost, left)
+		return
+	}
+	g, first, next := grainsOf(base)
+	m.giveGrain(g, base, lost.And(first), left.And(first))
+	m.giveGrain(next, base, lost.AndNot(first), left.AndNot(first))
+}
+
+// giveGrain is Give of the sectors of a layer that lie in one grain.
+func (m *references) giveGrain(g, base uint64, lost, left layout.Mask) {
+	switch {
+	case lost.Empty():
+	case left.Empty():
+		m.space.Release(g)
+	case m.space.Sole(g):
+		// Nobody else can see these sectors: what is dirty of them need not be destaged.
+		m.drop(base, lost)
+	}
+}
+
+// dropWindow releases all that a window refers to.
+func (m *Map) dropWindow(s window.Slot) { m.arena.windows.Drop(s, (*references)(m)) }
