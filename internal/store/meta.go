@@ -63,15 +63,18 @@ func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	if err := makeFolder(s.fs, path, false); err != nil {
 		return fail(err)
 	}
-	db, err := openPebble(path, &pebble.Options{
+	opt := &pebble.Options{
 		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
 		// What a compaction cannot read or write it would try again for ever.
 		EventListener: &pebble.EventListener{BackgroundError: fs.freeze},
-		// In virtual time nothing happens behind the executor's back.
-		DisableAutomaticCompactions: s.opt.Later != nil,
-	})
+	}
+	if s.opt.Later != nil { // in virtual time nothing happens behind the executor's back
+		opt.DisableAutomaticCompactions = true
+		opt.L0StopWritesThreshold = 1 << 20 // tables that nothing will join are nothing to wait for
+	}
+	db, err := openPebble(path, opt)
 	if err != nil {
 		return fail(err)
 	}
