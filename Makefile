@@ -14,8 +14,7 @@ COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HE
 	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
 STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 # What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
-# little of the modules. Nothing is compiled twice, since the build itself waits. Where the modules are there it builds at
-# once: each of these builds ends with one package that nothing is left to compile beside.
+# little of the modules. Nothing is compiled twice, since the build itself waits.
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
@@ -26,8 +25,8 @@ help: ## print this list
 
 build: ## build bin/arraysim
 	@echo "building bin/arraysim $(TAGS)"
-	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; GOPROXY=off $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null 2>&1 || \
-		{ $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & $(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }; }
+	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
+		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	@$(BUILD)
 
 # It forwards commands and writes no Parquet; with C, all that it imports is compiled once more.
