@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("seeds", 0, "number of programs; 0 is the default: 80, each on 3 of the setups. Otherwise each runs on all")
+	seedsFlag = flag.Int("seeds", 0, "number of programs; 0 is the default: 60, each on 3 of the setups. Otherwise each runs on all")
 	firstFlag = flag.Uint64("first", 1, "the first seed")
 )
 
@@ -31,7 +31,7 @@ func some(seed uint64) []Setup {
 func TestPrograms(t *testing.T) {
 	n, all := *seedsFlag, true
 	if n == 0 {
-		n, all = 80, false
+		n, all = 60, false
 		if testing.Short() {
 			n = 8
 		}
