@@ -18,6 +18,7 @@ type Store struct {
 	tokens []*Token // in the order of creation
 	valids []int    // tokens that are valid, by number of the initiator that made them
 	guests []*Guest // units' parts in operations elsewhere
+	gone   int      // of these, those that have left
 }
 
 // New makes the store of a target.
@@ -37,9 +38,14 @@ func (m *Store) Valid(by uint32) int { return *m.valid(by) }
 // Fence ends the parts in operations elsewhere that use the unit and for which verdict has another status than GOOD; see
 // server.CopyManager.
 func (m *Store) Fence(u *server.Unit, w *server.Waiter, what server.Scope, verdict server.Verdict) {
-	for _, g := range slices.Clone(m.guests) {
+	for _, g := range m.present() {
 		g.fence(u, w, what, verdict)
 	}
+}
+
+// present returns the guests that have not left, in the order of their coming.
+func (m *Store) present() []*Guest {
+	return slices.DeleteFunc(slices.Clone(m.guests), func(g *Guest) bool { return g.left })
 }
 
 // Caller is who asks from elsewhere: units show themselves to the same initiator alone.
