@@ -10,7 +10,7 @@ import (
 )
 
 // Release is the semantic version that this source is, or leads to: the one that CHANGELOG.md names first.
-const Release = "v0.2.0"
+const Release = "v0.3.0"
 
 // stamp is "COMMIT[+] [TAG]", set by the Makefile (-ldflags -X): the commit, a plus where files differ
 // from it, and the tag if the commit has one.
