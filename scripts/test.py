@@ -44,12 +44,14 @@ CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./inter
 
 #: What `make test-quick` leaves to `make test` beside what is marked slow or says so by testing.Short: a test of Go
 #: that computes or waits for two seconds on an idle core. Its package has others of the same code that take less.
-LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCaches
- TestDamagedImagesNeverPanic TestDiscardsAndDeaths TestErasures TestEveryOperation TestEverythingBeside
- TestFairAdmission TestFirstStartsAndPowerCuts TestFullStop TestGuestMoves TestHeldWhileTheOwnerWorks
- TestHistoryHasNumbers TestHostileInitiator TestManyCommandsAtOnce TestManyDeathsInAFullPool
- TestMissingCountersAreNoFindings TestNothingLandsAfterAFence TestPrecisionAndRecall
- TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared TestTornStateThenPowerLoss""".split()
+LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCaches TestCopyOfAnotherTime
+ TestDamagedImagesNeverPanic TestDeathInADescriptorOfAStart TestDeathsOfAStartThatFindsDamage TestDiscardsAndDeaths
+ TestErasures TestEveryOperation TestEveryPoolIsAdmitted TestEverythingBeside TestFairAdmission
+ TestFirstStartsAndPowerCuts TestFullStop TestGuestMoves TestHeldWhileTheOwnerWorks TestHistoryHasNumbers
+ TestHostileInitiator TestManyCommandsAtOnce TestManyCommandsUnderEveryPolicy TestManyDeathsInAFullPool
+ TestMissingCountersAreNoFindings TestNobodyHeardOfWhatIsLost TestNothingLandsAfterAFence TestNumberOfTwoBatches
+ TestPrecisionAndRecall TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared
+ TestTornStateThenPowerLoss""".split()
 
 #: Tests that count allocations, of which the detector makes its own. Others do the same under it.
 UNCOUNTED = ["TestNoAllocations"]
