@@ -232,29 +232,8 @@ func (f *fitter) along(in *point, j *mat.Dense, k int, x float64, r region) (*po
 
 // relax descends with the derivatives that there are, which each step corrects.
 func (f *fitter) relax(p *point, j *mat.Dense, steps int, r region) (*point, error) {
-	lambda := 1e-3
-	for range steps {
-		x, ok := f.step(p, j, lambda)
-		if !ok {
-			lambda *= 10
-			continue
-		}
-		q, err := f.look(x)
-		if err != nil {
-			return nil, err
-		}
-		broyden(j, p, q)
-		if q.sum >= p.sum {
-			lambda = max(10*lambda, 0.1)
-			continue
-		}
-		gain := p.sum - q.sum
-		lambda /= 5
-		if p = q; gain < 0.03*(r.bound-r.least) {
-			break
-		}
-	}
-	return p, nil
+	d := damping{lambda: 1e-3, up: 10, worse: 0.1}
+	return f.steps(p, j, steps, &d, func(*point) float64 { return 0.03 * (r.bound - r.least) })
 }
 
 // tangent returns by how much the others change with a parameter so that the residuals change least; 0 for itself.

@@ -109,35 +109,52 @@ func compare(a, b float64) int {
 // descend is the method of Levenberg and Marquardt. Between two Jacobians, each of which costs two looks a
 // parameter, a step corrects the one that there is (Broyden).
 func (f *fitter) descend(p *point) (*point, error) {
-	lambda := 0.1
+	d := damping{lambda: 0.1, up: 4, least: 1e-6}
 	for range maxJacobians {
 		j, err := f.jacobian(p)
 		if err != nil {
 			return nil, err
 		}
 		begin := p.sum
-		for range maxSteps {
-			x, ok := f.step(p, j, lambda)
-			if !ok {
-				lambda *= 4
-				continue
-			}
-			q, err := f.look(x)
-			if err != nil {
-				return nil, err
-			}
-			broyden(j, p, q)
-			if q.sum >= p.sum {
-				lambda *= 4
-				continue
-			}
-			gain := p.sum - q.sum
-			lambda = max(lambda/5, 1e-6)
-			if p = q; gain < 0.05+1e-3*p.sum {
-				break
-			}
+		if p, err = f.steps(p, j, maxSteps, &d, func(p *point) float64 { return 0.05 + 1e-3*p.sum }); err != nil {
+			return nil, err
 		}
 		if begin-p.sum < 0.1+1e-2*p.sum {
+			break
+		}
+	}
+	return p, nil
+}
+
+// damping is how far steps go: the larger lambda, the shorter.
+type damping struct {
+	lambda float64
+	up     float64 // factor for lambda behind a step that does not help
+	worse  float64 // the least lambda behind one that leads upwards
+	least  float64 // the least lambda of all
+}
+
+// steps takes some steps with the derivatives that there are, each of which corrects them, until one gains less than little
+// says of where it ends.
+func (f *fitter) steps(p *point, j *mat.Dense, most int, d *damping, little func(*point) float64) (*point, error) {
+	for range most {
+		x, ok := f.step(p, j, d.lambda)
+		if !ok {
+			d.lambda *= d.up
+			continue
+		}
+		q, err := f.look(x)
+		if err != nil {
+			return nil, err
+		}
+		broyden(j, p, q)
+		if q.sum >= p.sum {
+			d.lambda = max(d.up*d.lambda, d.worse)
+			continue
+		}
+		gain := p.sum - q.sum
+		d.lambda = max(d.lambda/5, d.least)
+		if p = q; gain < little(p) {
 			break
 		}
 	}

@@ -45,9 +45,7 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 		}
 		base := w << layout.WindowShift
 		to := min(end, base+layout.WindowSectors)
-		m.arena.held++
-		more := m.arena.windows.Runs(s, base, at-base, to-base, emit)
-		if m.arena.held--; !more {
+		if !m.runs(s, base, at-base, to-base, emit) {
 			return
 		}
 		at = to
@@ -66,9 +64,7 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 		s, n := m.findState(w)
 		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
 		if s.Kind() == window.KindDetail {
-			m.arena.held++
-			more := m.arena.windows.Runs(s, base, at-base, to-base, fn)
-			if m.arena.held--; !more {
+			if !m.runs(s, base, at-base, to-base, fn) {
 				return
 			}
 		} else if !fn(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s.Kind())}) {
@@ -76,6 +72,14 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 		}
 		at = to
 	}
+}
+
+// runs calls fn for the runs of sectors [from, to) of a window that is not packed meanwhile, until it returns false.
+func (m *Map) runs(s window.Slot, base, from, to uint64, fn func(Run) bool) bool {
+	m.arena.held++
+	more := m.arena.windows.Runs(s, base, from, to, fn)
+	m.arena.held--
+	return more
 }
 
 // findState is find, but ends at a node below which all is data, and returns a slot of that kind.
