@@ -140,9 +140,9 @@ PROOFS = [
     ),
     Proof(
         "rados-takeovers",
-        "3,000 seeds of take-overs in a simulated cluster: no acknowledged write is lost, no read is stale",
-        "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 3000 -timeout 2h -v",
-        20,
+        "100,000 seeds of take-overs in a simulated cluster: no acknowledged write is lost, no read is stale",
+        "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 100000 -timeout 6h -v",
+        60,
     ),
     Proof(
         "packages",

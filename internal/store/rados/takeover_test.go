@@ -6,6 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -65,8 +68,8 @@ type game struct {
 	rnd     *rand.Rand
 	v       *block.Virtual
 	c       *simulated.Cluster
-	nodes   []*node           // those that run, some of them stopped
-	eye     *simulated.Client // that looks who has the lock
+	nodes   []*node      // those that run, some of them stopped
+	killed  map[int]bool // processes that are known to be dead
 	all     int
 	same    bool // they are of one machine, and know of each other's death
 	control control
@@ -91,6 +94,7 @@ type node struct {
 	p      *simulated.Process
 	client *simulated.Client
 	number int
+	cookie string // what the cookies of its locks begin with
 	s      *rados.Store
 	r      block.Region
 	m      block.Medium
@@ -104,12 +108,10 @@ type node struct {
 	until  bool // it is stopped until another one takes the lease away
 }
 
-var killed map[int]bool // processes that are known to be dead
-
 // start starts a process that waits for the array.
 func (g *game) start() *node {
 	g.all++
-	n := &node{g: g, p: simulated.NewProcess(g.v), number: g.all}
+	n := &node{g: g, p: simulated.NewProcess(g.v), number: g.all, cookie: fmt.Sprint(g.all, ".")}
 	n.client = g.c.Connect(n.p, "array")
 	g.nodes = append(g.nodes, n)
 	n.p.Go(n.run)
@@ -124,7 +126,7 @@ func (n *node) end() {
 			g.nodes = append(g.nodes[:i:i], g.nodes[i+1:]...)
 		}
 	}
-	killed[n.number] = true
+	g.killed[n.number] = true
 	n.client.Kill()
 	n.p.Kill()
 	g.v.At(g.v.Now()+g.rnd.Int64N(3e9), func() { g.start() })
@@ -162,7 +164,7 @@ func (n *node) later() { n.g.v.Post(n.end) }
 func (n *node) run() {
 	g := n.g
 	s, err := rados.Open(n.p, n.client, rados.Options{Log: rados.LogReplicated, Cookie: fmt.Sprint(n.number), Lease: leaseNS, Standby: true,
-		Name: fmt.Sprint(n.number), Self: rados.Owner{Host: "h", PID: n.number}, Dead: func(o rados.Owner) bool { return g.same && killed[o.PID] },
+		Name: fmt.Sprint(n.number), Self: rados.Owner{Host: "h", PID: n.number}, Dead: func(o rados.Owner) bool { return g.same && g.killed[o.PID] },
 		Lost: func(error) { n.later() }})
 	if err == nil {
 		n.s = s
@@ -348,10 +350,9 @@ func (g *game) hosts(end int64) {
 func play(t *testing.T, seed uint64, without control) *game {
 	rnd := rand.New(rand.NewPCG(seed, 21))
 	opt := simulated.Options{NoBlocklist: without == refusals, Latency: 1 + rnd.Int64N(3e6), Tail: rnd.IntN(50)}
-	killed = map[int]bool{}
-	g := &game{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), seed), rnd: rnd, v: &block.Virtual{}, c: simulated.New(opt, rnd), same: rnd.IntN(3) == 0, control: without}
+	g := &game{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), seed), rnd: rnd, v: &block.Virtual{}, c: simulated.New(opt, rnd), same: rnd.IntN(3) == 0, control: without,
+		killed: map[int]bool{}}
 	g.c.Fail, g.c.Forget, g.c.ForgetMonitor = g.fails, g.forgets, g.forgetsMonitor
-	g.eye = g.c.Connect(g.v, "array")
 	calm := without == refusals // a control that loses seldom is not to be kept from it
 	begin := int64(2e9)
 	if !calm && rnd.IntN(2) == 0 {
@@ -385,7 +386,7 @@ func play(t *testing.T, seed uint64, without control) *game {
 	for len(g.nodes) > 0 {
 		n := g.nodes[0]
 		g.nodes = g.nodes[1:]
-		killed[n.number] = true
+		g.killed[n.number] = true
 		n.client.Kill()
 		n.p.Kill()
 	}
@@ -412,15 +413,32 @@ func TestTakeovers(t *testing.T) {
 	if testing.Short() {
 		seeds = 20
 	}
-	var all game
-	for s := seed; s < seed+seeds; s++ {
-		g := play(t, s, whole)
-		if g.lost > 0 || g.stale > 0 || g.both > 0 {
-			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale, two served at %d moments", g.what, g.lost, g.stale, g.both)
-		}
-		all.opens, all.writes, all.reads, all.caught = all.opens+g.opens, all.writes+g.writes, all.reads+g.reads, all.caught+g.caught
-		all.handed += g.handed
-		all.unknown, all.unheard, all.longest = all.unknown+g.unknown, all.unheard+g.unheard, max(all.longest, g.longest)
+	var (
+		all  game
+		mu   sync.Mutex // all
+		next atomic.Uint64
+		wait sync.WaitGroup
+	)
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for s := seed + next.Add(1) - 1; s < seed+seeds && !t.Failed(); s = seed + next.Add(1) - 1 {
+				g := play(t, s, whole)
+				if g.lost > 0 || g.stale > 0 || g.both > 0 {
+					t.Errorf("%s: %d acknowledged writes were lost, %d reads were stale, two served at %d moments", g.what, g.lost, g.stale, g.both)
+				}
+				mu.Lock()
+				all.opens, all.writes, all.reads, all.caught = all.opens+g.opens, all.writes+g.writes, all.reads+g.reads, all.caught+g.caught
+				all.handed += g.handed
+				all.unknown, all.unheard, all.longest = all.unknown+g.unknown, all.unheard+g.unheard, max(all.longest, g.longest)
+				if all.all++; all.all%5000 == 0 {
+					fmt.Printf("%d of %d seeds: nothing lost, nothing stale\n", all.all, seeds)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	if wait.Wait(); t.Failed() {
+		return
 	}
 	t.Logf("%d seeds, %d owners, %d arrays handed to somebody, %d starts caught behind their lock, %d locks and watches and %d requests to monitors with an effect and an error, "+
 		"%d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves",

@@ -2,7 +2,6 @@ package rados_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -100,15 +99,16 @@ func (g *game) early(holder *node) {
 
 // locked looks until somebody has the lock who is not open, and then does something to it.
 func (g *game) locked(end int64) {
+	holder, _ := g.c.Locker("array", "array", "owner")
 	for _, n := range g.nodes {
-		if list, err := g.eye.Lockers("array", "owner"); err == nil && len(list) > 0 && !n.open && strings.HasPrefix(list[0].Cookie, fmt.Sprint(n.number, ".")) {
+		if !n.open && strings.HasPrefix(holder.Cookie, n.cookie) {
 			g.caught++
 			g.v.At(g.v.Now()+g.rnd.Int64N(1+g.rnd.Int64N(5e6)), func() { g.early(n) })
 			return
 		}
 	}
 	if g.v.Now() < end {
-		g.v.At(g.v.Now()+500e3, func() { g.locked(end) })
+		g.v.Call(g.v.Now()+500e3, func() { g.locked(end) })
 	}
 }
 

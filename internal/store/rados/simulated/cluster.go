@@ -124,6 +124,12 @@ func (c *Cluster) Lose(namespace, name string) bool {
 	return o != nil
 }
 
+// Locker returns who has a lock of an object of a namespace, if somebody has it. It asks no OSD.
+func (c *Cluster) Locker(namespace, object, name string) (rados.Locker, bool) {
+	l, ok := c.locks[namespace+"/"+object+"/"+name]
+	return l, ok
+}
+
 // Stop has an OSD answer nothing until Continue: what it has to do waits.
 func (c *Cluster) Stop(osd int) { c.osds[osd].stopped = true }
 
