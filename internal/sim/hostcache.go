@@ -168,7 +168,7 @@ func (h *host) addCaches() error {
 			return fmt.Errorf("cache %s: %w", s.Name, err)
 		}
 		n := s.flashBytes()
-		opt := tier.Options{Exec: h.r.exec, Below: k.below, Flash: tier.Slice(flash, off, n), Volatile: s.volatile(), Format: true,
+		opt := tier.Options{NoPayload: true, Exec: h.r.exec, Below: k.below, Flash: tier.Slice(flash, off, n), Volatile: s.volatile(), Format: true,
 			BlockSectors: int(s.Block / block.SectorSize), Eviction: s.Eviction.String(), Plugged: k.plugged.eviction, Admission: k.plugged.admission, Law: k.plugged.throttle, Policy: policy, Destager: destager, DestageSectors: uint64(s.Destage / block.SectorSize),
 			Throttle: tier.Throttle{Area: uint64(s.Area), Threshold: s.Threshold, Gain: s.Gain, Integral: s.Integral}}
 		for _, p := range peers {

@@ -199,10 +199,10 @@ func (d *Disk) settleBelow(o *op) {
 	}
 	o.segs = o.segs[:0]
 	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 && !o.released {
-		if o.buf = d.takeBuffer(r.Range.Bytes(), d.opt.FillBytes); o.buf == nil {
+		if o.buf = d.buffers.take(r.Range.Bytes(), d.opt.FillBytes); o.buf == nil {
 			d.stats.FillsSkipped++
 		} else {
-			gather(o.buf, r.Data, 0)
+			d.buffers.gather(o.buf, r.Data, 0)
 			o.segs = append(o.segs, segment{r.Range, hostcache.None})
 			o.one[0] = r.Range
 			o.ranges = o.one[:]

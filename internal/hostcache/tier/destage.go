@@ -206,7 +206,7 @@ func (d *Disk) startDestage(run block.Range, urgent bool) bool {
 		}
 	}
 	d.active = append(d.active, o)
-	o.buf = d.takeBuffer(run.Bytes(), 1<<62)
+	o.buf = d.buffers.take(run.Bytes(), 1<<62)
 	d.turn.inflight++
 	d.destager.used++
 	o.step = destageRead

@@ -177,7 +177,7 @@ func (d *Disk) migrate(src *Disk, r block.Range, carry func(uint64, func()), don
 	o.one[0] = r
 	o.ranges = o.one[:]
 	d.lock(o, func(*op) {
-		o.buf = d.takeBuffer(r.Bytes(), 1<<62)
+		o.buf = d.buffers.take(r.Bytes(), 1<<62)
 		arrived := func(status block.Status) {
 			if status == block.OK && d.populating() {
 				o.segs = append(o.segs[:0], segment{r, hostcache.None})

@@ -87,7 +87,7 @@ func (d *Disk) newOp(req *block.Request, m mode) *op {
 // close ends an op that has given its ranges back.
 func (d *Disk) close(o *op) {
 	if o.buf != nil {
-		d.giveBuffer(o.buf)
+		d.buffers.give(o.buf)
 	}
 	*o = op{d: d, segs: o.segs[:0], frames: o.frames[:0], unread: o.unread[:0], next: d.freeOps}
 	d.freeOps = o
@@ -229,41 +229,4 @@ func clip(to, v [][]byte, off, n uint64) [][]byte {
 		off = 0
 	}
 	return to
-}
-
-// gather copies from v, from byte off on, into b.
-func gather(b []byte, v [][]byte, off uint64) {
-	for _, s := range v {
-		l := uint64(len(s))
-		if off >= l {
-			off -= l
-			continue
-		}
-		b = b[copy(b, s[off:]):]
-		if off = 0; len(b) == 0 {
-			return
-		}
-	}
-}
-
-// takeBuffer returns n bytes for a fill or a destage, nil if too many are in use.
-func (d *Disk) takeBuffer(n uint64, limit uint64) []byte {
-	if d.inBuffers+n > limit {
-		return nil
-	}
-	d.inBuffers += n
-	c := max(n, d.destageSectors<<block.SectorShift)
-	if k := len(d.buffers); k > 0 && uint64(cap(d.buffers[k-1])) >= n {
-		b := d.buffers[k-1]
-		d.buffers = d.buffers[:k-1]
-		return b[:n]
-	}
-	return make([]byte, n, c)
-}
-
-func (d *Disk) giveBuffer(b []byte) {
-	d.inBuffers -= uint64(len(b))
-	if len(d.buffers) < 64 && uint64(cap(b)) == d.destageSectors<<block.SectorShift {
-		d.buffers = append(d.buffers, b)
-	}
 }

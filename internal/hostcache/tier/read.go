@@ -126,7 +126,7 @@ func readDone(o *op) {
 		}
 	}
 	if total > 0 && d.populating() {
-		o.buf = d.takeBuffer(total, d.opt.FillBytes)
+		o.buf = d.buffers.take(total, d.opt.FillBytes)
 		if o.buf == nil {
 			d.stats.FillsSkipped++
 		}
@@ -135,7 +135,7 @@ func readDone(o *op) {
 		at := uint64(0)
 		for _, g := range missed {
 			off = (g.Start - o.req.Range.Start) << block.SectorShift
-			gather(o.buf[at:at+g.Bytes()], data, off)
+			d.buffers.gather(o.buf[at:at+g.Bytes()], data, off)
 			at += g.Bytes()
 		}
 	}

@@ -54,6 +54,9 @@ type Options struct {
 	DestageSectors uint64
 	// FillBytes bounds the memory of fills under way; more are skipped. 0 is 16 MiB.
 	FillBytes uint64
+	// NoPayload says that the flash keeps no payload and that nobody looks at what is read, as in a simulation: no
+	// data is copied then.
+	NoPayload bool
 	// WatchNanos is how often the device below is asked what others have changed, if it can tell; 0 never.
 	WatchNanos int64
 	// Observer hears of every request; nil: nobody.
@@ -125,8 +128,7 @@ type Disk struct {
 	batch        [1]*block.Request
 	freeOps      *op
 	freeParts    *part
-	buffers      [][]byte
-	inBuffers    uint64
+	buffers      buffers
 	clipped, vec [][]byte
 	fillSegs     []segment
 	reserved     uint64 // sectors of writes to the flash that are under way
@@ -168,6 +170,7 @@ func newDisk(opt Options) (*Disk, error) {
 		o.DestageSectors = 512
 	}
 	d.destageSectors = min(o.DestageSectors, maxDestageSectors)
+	d.buffers = newBuffers(d.destageSectors, o.NoPayload)
 	if d.destager = o.Destager; d.destager == nil {
 		d.destager = NewDestager(0)
 	}
