@@ -20,6 +20,9 @@ type rig struct {
 	a     *Array
 }
 
+// rigRows are the counters that a rig has room for, 256 KiB: NVRAM is copied, compared and scanned with each start.
+const rigRows = 4096
+
 func newRig(t testing.TB, opt Options, discard bool) *rig {
 	r := &rig{t: t, clock: &block.Virtual{}, opt: opt}
 	r.store = store.NewMemory(r.clock, store.MemoryOptions{Discard: discard})
@@ -32,6 +35,9 @@ func (r *rig) open() {
 	r.opt.Exec, r.opt.Store = r.clock, r.store
 	if r.opt.CacheBytes == 0 {
 		r.opt.CacheBytes = 4 << 20
+	}
+	if r.opt.CounterRows == 0 {
+		r.opt.CounterRows = rigRows
 	}
 	a, err := Open(r.opt)
 	if err != nil {

@@ -93,7 +93,7 @@ func damage(rnd *rand.Rand, st *store.Memory) {
 		case 0:
 			flip(region)
 		case 1:
-			flip(region[nvlog.Layout{Rows: nvlog.DefaultRows}.Region().Size():][:200*64])
+			flip(region[nvlog.Layout{Rows: rigRows}.Region().Size():][:200*64])
 		case 2:
 			flip(region[:nvlog.Layout{Rows: 40}.Region().Size()])
 		case 3:

@@ -46,9 +46,12 @@ func NewMemory(exec block.Executor, opt MemoryOptions) *Memory {
 func (m *Memory) Clone(exec block.Executor) *Memory {
 	c := NewMemory(exec, m.opt)
 	for name, x := range m.media {
-		d := &memMedium{m: c, size: x.size, chunks: map[uint64][]byte{}}
-		for i, b := range x.chunks {
-			d.chunks[i] = bytes.Clone(b)
+		d := &memMedium{m: c, size: x.size, chunks: maps.Clone(x.chunks), shared: make(map[uint64]bool, len(x.chunks))}
+		if x.shared == nil {
+			x.shared = make(map[uint64]bool, len(x.chunks))
+		}
+		for i := range x.chunks {
+			d.shared[i], x.shared[i] = true, true
 		}
 		c.media[name] = d
 	}
@@ -184,6 +187,8 @@ type memMedium struct {
 	m      *Memory
 	size   uint64
 	chunks map[uint64][]byte
+	// shared are the chunks that a clone has, too: nobody writes to them.
+	shared map[uint64]bool
 	// discarded are the bytes that Discard was given.
 	discarded uint64
 }
@@ -228,11 +233,7 @@ func (d *memMedium) transfer(io *block.IO) {
 			c := d.chunks[off/memChunk]
 			switch {
 			case io.Write:
-				if c == nil {
-					c = make([]byte, memChunk)
-					d.chunks[off/memChunk] = c
-				}
-				copy(c[in:], b[:n])
+				copy(d.own(off / memChunk)[in:], b[:n])
 			case c == nil:
 				clear(b[:n])
 			default:
@@ -244,6 +245,21 @@ func (d *memMedium) transfer(io *block.IO) {
 	}
 }
 
+// own returns a chunk to write to, which no clone of the store has.
+func (d *memMedium) own(i uint64) []byte {
+	c := d.chunks[i]
+	switch {
+	case c == nil:
+		c = make([]byte, memChunk)
+		d.chunks[i] = c
+	case d.shared[i]:
+		c = bytes.Clone(c)
+		d.chunks[i] = c
+		delete(d.shared, i)
+	}
+	return c
+}
+
 func (d *memMedium) Sync(done func(error)) { done(nil) }
 
 // Discard gives whole chunks back and clears parts of others.
@@ -252,10 +268,11 @@ func (d *memMedium) Discard(off, n uint64, done func(error)) {
 	for n > 0 {
 		in := off % memChunk
 		k := min(n, memChunk-in)
-		if c := d.chunks[off/memChunk]; k == memChunk {
-			delete(d.chunks, off/memChunk)
-		} else if c != nil {
-			clear(c[in : in+k])
+		if i := off / memChunk; k == memChunk {
+			delete(d.chunks, i)
+			delete(d.shared, i)
+		} else if d.chunks[i] != nil {
+			clear(d.own(i)[in : in+k])
 		}
 		off, n = off+k, n-k
 	}

@@ -8,7 +8,7 @@ import "github.com/arraysim/arraysim/internal/block"
 func (m *Memory) Reopen(exec block.Executor) *Memory {
 	c := &Memory{exec: exec, opt: m.opt, media: map[string]*memMedium{}, region: m.region, kv: m.kv}
 	for name, d := range m.media {
-		c.media[name] = &memMedium{m: c, size: d.size, chunks: d.chunks}
+		c.media[name] = &memMedium{m: c, size: d.size, chunks: d.chunks, shared: d.shared}
 	}
 	return c
 }
