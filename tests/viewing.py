@@ -73,7 +73,7 @@ class Viewer:
     def shot(self, name: str) -> None:
         """Look at a state of the page on a desk and on a phone, in light and dark.
 
-        Nothing keeps people out and nothing is wider than the screen. ARRAYSIM_SCREENSHOTS=folder keeps the pictures.
+        Nothing keeps people out, and nothing is wider than the screen or than its table. ARRAYSIM_SCREENSHOTS=folder keeps the pictures.
         """
         folder = os.environ.get("ARRAYSIM_SCREENSHOTS")
         before = self.page.viewport_size
@@ -81,6 +81,8 @@ class Viewer:
             self.page.set_viewport_size(size)
             # Charts follow a moment later.
             self.page.wait_for_function("w => document.documentElement.scrollWidth <= w", arg=size["width"])
+            hidden = self.page.evaluate(HIDDEN)
+            assert hidden == [], (name, size, hidden)
             for theme in THEMES:
                 self.theme(theme)
                 assert obstacles(self.page, self.axe) == [], (name, size, theme)
@@ -100,6 +102,10 @@ class Viewer:
         dialog.get_by_role("button", name=verb).click()
         expect(dialog).to_have_count(0)
 
+
+#: What has to be moved sideways before all of it can be seen: its name, its width and what is shown of that.
+HIDDEN = """() => [...document.querySelectorAll("nav, .scroll")].filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => [e.getAttribute("aria-label"), e.scrollWidth, e.clientWidth])"""
 
 #: Linear RGB as people without one kind of cones see it (Machado, Oliveira and Fernandes, 2009).
 CONES = {

@@ -161,7 +161,7 @@ function App() {
           {name}
         </h1>
         {store.elsewhere && at.page !== "nodes" ? (
-          <p class="empty">This node has no array to show: {store.elsewhere}. Choose Nodes (key 6), which says who has it.</p>
+          <p class="empty">{store.elsewhere.charAt(0).toUpperCase() + store.elsewhere.slice(1)}. Choose Nodes (key 6), which says who has it.</p>
         ) : (
           <Page at={at} open={setForm} />
         )}

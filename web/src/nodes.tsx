@@ -71,7 +71,7 @@ export function Nodes() {
           { name: "Stands by", wide: true, title: "It takes the array where its owner leaves it", value: (n) => (n.state === "owner" ? "–" : n.stands_by ? "yes" : "no") },
           { name: "Link", wide: true, title: "The address of its other end", value: link },
           { name: "Target ports", wide: true, title: "Each is a target port group, too", value: (n) => n.ports.join(", ") },
-          { name: "Sessions", number: true, value: (n) => n.sessions ?? 0 },
+          { name: "Sessions", number: true, wide: true, value: (n) => n.sessions ?? 0 },
           { name: "Forwarded/s", number: true, value: (n) => store.forwarded.get(n.id) ?? 0, cell: (n) => known(n.state === "owner" ? undefined : store.forwarded.get(n.id), count) },
           { name: "Forwarded", number: true, wide: true, title: "Commands", value: (n) => n.commands ?? 0, cell: (n) => known(n.state === "owner" ? undefined : (n.commands ?? 0), count) },
         ]}

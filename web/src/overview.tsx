@@ -314,7 +314,7 @@ function Running() {
           empty="None now."
           columns={[
             { name: "Volume", value: (o) => o.volume, cell: (o) => volumeLink(o.volume) },
-            { name: "Host", wide: true, value: (o) => o.initiator },
+            { name: "Host", wide: true, long: true, value: (o) => o.initiator },
             { name: "Primitive", value: (o) => o.primitive },
             { name: "Done", number: true, title: "Segments, ranges and pieces that are written in full", value: (o) => o.done_bytes, cell: (o) => size(o.done_bytes) },
             { name: "Total", number: true, wide: true, value: (o) => o.total_bytes, cell: (o) => size(o.total_bytes) },

@@ -11,6 +11,8 @@ export interface Column<T> {
   number?: boolean;
   /** Left out where the screen is narrow. */
   wide?: boolean;
+  /** What may take more than a line. */
+  long?: boolean;
 }
 
 interface Props<T> {
@@ -30,7 +32,7 @@ interface Props<T> {
 
 export const volumeLink = (name: string) => <a href={`#/volume/${encodeURIComponent(name)}`}>{name}</a>;
 
-const shape = (c: { number?: boolean; wide?: boolean }) => `${c.number ? "n" : ""}${c.wide ? " wide" : ""}`.trim();
+const shape = (c: { number?: boolean; wide?: boolean; long?: boolean }) => `${c.number ? "n" : ""}${c.wide ? " wide" : ""}${c.long ? " long" : ""}`.trim();
 
 const PAGE = 100;
 
