@@ -72,6 +72,13 @@ SCRIPTS = "exports fio profilefit replay sim".split()
 FLAGS = {"GOFLAGS": "-trimpath -gcflags=all=-dwarf=false"}
 PLAIN = {"CGO_ENABLED": "0"} | FLAGS
 
+#: Pebble brings a C library where there is C. The tests compress little: what its compiler would make faster costs more.
+C_FLAGS = {"CGO_CFLAGS": "-O0"}
+
+#: Python keeps what it has compiled, whatever the environment says: the tests start some hundred programs that import the
+#: same modules, and would compile them each time.
+BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+
 #: Compilers that collect garbage seldom take two thirds of the time; the tests themselves run as they do elsewhere.
 COMPILE = {"GOGC": "400"}
 TEST = [GO, "test", "-exec", "env -u GOGC", "-timeout", "1h"]  # ten times what the longest takes on two idle cores
@@ -135,7 +142,7 @@ def full() -> list[Part]:
             [*LEAN, "-race", "-skip", either(UNCOUNTED + COMPUTES), *CONCURRENT],
             500,
             ("setup",),
-            env=FLAGS | COMPILE,
+            env=FLAGS | C_FLAGS | COMPILE,
         ),
         # It could begin before setup has ended, and would hold up the race detector, which takes the longest.
         Part("go", [*LEAN, *plain], 290, ("setup", "build"), env=PLAIN | COMPILE),
@@ -251,7 +258,7 @@ class Runner:
         proc = subprocess.Popen(
             part.command,
             cwd=REPO,
-            env={**os.environ, **part.env},
+            env={**os.environ, **BYTECODE, **part.env},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
