@@ -3,6 +3,9 @@ package iscsi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -132,4 +135,51 @@ func TestCutAtAnotherHome(t *testing.T) {
 		f.exec.Unlock()
 	}
 	isUp(t, r.login(nil))
+}
+
+// TestReinstatedWhileHeld: an initiator port that logs in again while the portal is held has given up its former session. What
+// that has sent is not carried out any more, for its host may have written the same blocks by another path since.
+func TestReinstatedWhileHeld(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprint("detached=", detached), func(t *testing.T) {
+			r := newRig(t, nil)
+			c, other := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+			if err := r.portal.Hold(within(t), false); err != nil {
+				t.Fatal(err)
+			}
+			if detached {
+				if err := r.portal.Detach(within(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+			c.Send(hdr, nil, nil)
+			in := make(chan *Client, 1)
+			go func() { in <- r.login(nil) }()
+			buf := make([]byte, 1<<20)
+			if !poll(func() bool {
+				return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "iscsi.(*conn).awaitOpened(")
+			}) {
+				t.Fatal("the login does not wait")
+			}
+			for end := time.Now().Add(time.Second); len(r.portal.Sessions()) > 1 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			if n := len(r.portal.Sessions()); n > 1 {
+				t.Errorf("%d sessions are there until the portal goes on", n)
+			}
+			if detached {
+				r.portal.Rehome([]Handler{r.target}, nil)
+			}
+			r.portal.Release()
+			again := <-in
+			r.withFake(func(f *fakeTarget) {
+				if f.submits != 0 {
+					t.Errorf("%d commands of the former session are carried out", f.submits)
+				}
+			})
+			isUp(t, again)
+			isUp(t, other)
+		})
+	}
 }
