@@ -183,3 +183,40 @@ func TestReinstatedWhileHeld(t *testing.T) {
 		})
 	}
 }
+
+// TestSilentHostWhileHeld: a host whose commands wait has to be heard while the portal is held. One that is gone, though its
+// connection is not, has nothing of it carried out later. Hosts that answer, and those that have nothing waiting, stay.
+func TestSilentHostWhileHeld(t *testing.T) {
+	r := newRig(t, func(cfg *Config) {
+		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 200*time.Millisecond
+	})
+	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	there := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
+	if err := r.portal.Hold(within(t), false); err != nil {
+		t.Fatal(err)
+	}
+	hdr, _ := silent.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+	silent.Send(hdr, nil, nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := there.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
+		answered <- err
+	}()
+	for end := time.Now().Add(20 * time.Second); len(r.portal.Sessions()) > 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(time.Second) // in which the others are asked, too
+	if n := len(r.portal.Sessions()); n != 2 {
+		t.Errorf("%d sessions are there, of three of which one has a host that says nothing", n)
+	}
+	r.portal.Release()
+	if err := <-answered; err != nil {
+		t.Errorf("a host that answers: %v", err)
+	}
+	isUp(t, idle)
+	r.withFake(func(f *fakeTarget) {
+		if f.submits != 2 {
+			t.Errorf("%d commands are carried out, want those of the two hosts that are there", f.submits)
+		}
+	})
+}
