@@ -24,8 +24,12 @@ import (
 type pondHost struct {
 	t       *testing.T
 	name    string
+	portal  string
+	isid    byte
 	c       *iscsi.Client
-	first   int // block
+	logins  int
+	leaves  bool // it ends its session every now and then, and logs in again
+	first   int  // block
 	rnd     *rand.Rand
 	stop    atomic.Bool
 	ended   atomic.Bool
@@ -42,18 +46,44 @@ const hostBlocks = 512
 
 func (n *pondNode) host(number int, seed uint64) *pondHost {
 	n.t.Helper()
-	nc, err := net.Dial("tcp", n.portal)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	_ = nc.SetDeadline(time.Now().Add(2 * startTimeout))
-	h := &pondHost{t: n.t, name: fmt.Sprintf("iqn.2026-01.host:h%d", number), first: number * hostBlocks, rnd: rand.New(rand.NewPCG(seed, uint64(number))),
+	h := &pondHost{t: n.t, name: fmt.Sprintf("iqn.2026-01.host:h%d", number), portal: n.portal, isid: byte(n.id), first: number * hostBlocks, rnd: rand.New(rand.NewPCG(seed, uint64(number))),
 		heard: map[string]int{}, data: make([]byte, hostBlocks*512)}
-	if h.c, err = iscsi.NewClient(nc, iscsi.ClientConfig{Initiator: h.name, Target: DefaultConfig().Portal.Target, ISID: [6]byte{0x80, 0, 0, byte(n.id)}}); err != nil {
+	if err := h.login(); err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { h.c.Close() })
 	return h
+}
+
+func (h *pondHost) login() error {
+	nc, err := net.Dial("tcp", h.portal)
+	if err != nil {
+		return err
+	}
+	_ = nc.SetDeadline(time.Now().Add(2 * startTimeout))
+	c, err := iscsi.NewClient(nc, iscsi.ClientConfig{Initiator: h.name, Target: DefaultConfig().Portal.Target, ISID: [6]byte{0x80, 0, 0, h.isid}})
+	if err != nil {
+		nc.Close()
+		return err
+	}
+	h.c = c
+	h.logins++
+	return nil
+}
+
+// leave ends the session, in one of three ways, and logs in again.
+func (h *pondHost) leave() error {
+	old := h.c
+	defer old.Close()
+	switch h.rnd.IntN(3) {
+	case 0:
+		if err := old.Logout(); err != nil {
+			return err
+		}
+	case 1:
+		old.Close()
+	} // or the login ends it
+	return h.login()
 }
 
 // command carries a command out, and again behind unit attention conditions and BUSY; false: the session has ended, or it failed.
@@ -93,6 +123,12 @@ func (h *pondHost) run(again bool) {
 	h.over.Go(func() {
 		defer h.ended.Store(true)
 		for !h.stop.Load() {
+			if h.leaves && h.rnd.IntN(40) == 0 {
+				if err := h.leave(); err != nil {
+					h.errors = append(h.errors, err.Error())
+					return
+				}
+			}
 			at := h.rnd.IntN(hostBlocks)
 			n := 1 + h.rnd.IntN(min(64, hostBlocks-at))
 			was, now := h.data[at*512:(at+n)*512], make([]byte, n*512)
@@ -136,7 +172,7 @@ func (h *pondHost) end() {
 }
 
 // TestArrayMoves: an array moves between three nodes while hosts of all of them write and read. Nothing that they are told is
-// an error, no session ends, nothing acknowledged is lost, and the array that was moved is right.
+// an error, no session ends but those that hosts end, nothing acknowledged is lost, and the array that was moved is right.
 func TestArrayMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds of waiting or of work: make test has it")
@@ -165,6 +201,7 @@ func TestArrayMoves(t *testing.T) {
 	for i, n := range nodes {
 		for k := range 2 {
 			h := n.host(2*i+k, seed)
+			h.leaves = k == 1
 			h.run(false)
 			hosts = append(hosts, h)
 		}
@@ -244,9 +281,10 @@ func TestArrayMoves(t *testing.T) {
 			t.Errorf("unit attention conditions that hosts hear: %v", heard)
 		}
 	}
-	for _, n := range nodes {
-		if k := strings.Count(n.out.String(), "iscsi: logged in"); k != 2 {
-			t.Errorf("node %d has had %d logins, want 2", n.id, k)
+	for i, n := range nodes {
+		want := hosts[2*i].logins + hosts[2*i+1].logins
+		if k := strings.Count(n.out.String(), "iscsi: logged in"); k != want || hosts[2*i].logins != 1 {
+			t.Errorf("node %d has had %d logins, want %d", n.id, k, want)
 		}
 	}
 	if rep, err := nodes[owner].Check(ctx); err != nil || !rep.OK {

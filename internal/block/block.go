@@ -212,6 +212,8 @@ type Request struct {
 	// Port is the number that the front end gave to the initiator port, to tell a host's caches and its other ways in
 	// apart; 0 is none.
 	Port uint32
+	// Lent: OpHold on behalf of a host at another array, which asked for it.
+	Lent bool
 	// Priority of a copy among copies, 0 (first) to 7 (SPC-4, PRIORITY of EXTENDED COPY).
 	Priority uint8
 

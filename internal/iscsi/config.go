@@ -26,8 +26,9 @@ type Config struct {
 	Address string
 	Limits  Limits
 
-	sys   socketCalls // nil: the kernel's; for tests
-	stays int         // how many readers may stay: 0: half of the runtime's processors, negative: none; for tests
+	sys      socketCalls   // nil: the kernel's; for tests
+	stays    int           // how many readers may stay: 0: half of the runtime's processors, negative: none; for tests
+	heldPing time.Duration // 0: heldPing; for tests
 }
 
 // TargetConfig describes one target behind the portal.

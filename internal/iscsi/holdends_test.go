@@ -3,6 +3,9 @@ package iscsi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -132,4 +135,88 @@ func TestCutAtAnotherHome(t *testing.T) {
 		f.exec.Unlock()
 	}
 	isUp(t, r.login(nil))
+}
+
+// TestReinstatedWhileHeld: an initiator port that logs in again while the portal is held has given up its former session. What
+// that has sent is not carried out any more, for its host may have written the same blocks by another path since.
+func TestReinstatedWhileHeld(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprint("detached=", detached), func(t *testing.T) {
+			r := newRig(t, nil)
+			c, other := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+			if err := r.portal.Hold(within(t), false); err != nil {
+				t.Fatal(err)
+			}
+			if detached {
+				if err := r.portal.Detach(within(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+			c.Send(hdr, nil, nil)
+			in := make(chan *Client, 1)
+			go func() { in <- r.login(nil) }()
+			buf := make([]byte, 1<<20)
+			if !poll(func() bool {
+				return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "iscsi.(*conn).awaitOpened(")
+			}) {
+				t.Fatal("the login does not wait")
+			}
+			for end := time.Now().Add(time.Second); len(r.portal.Sessions()) > 1 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			if n := len(r.portal.Sessions()); n > 1 {
+				t.Errorf("%d sessions are there until the portal goes on", n)
+			}
+			if detached {
+				r.portal.Rehome([]Handler{r.target}, nil)
+			}
+			r.portal.Release()
+			again := <-in
+			r.withFake(func(f *fakeTarget) {
+				if f.submits != 0 {
+					t.Errorf("%d commands of the former session are carried out", f.submits)
+				}
+			})
+			isUp(t, again)
+			isUp(t, other)
+		})
+	}
+}
+
+// TestSilentHostWhileHeld: a host whose commands wait has to be heard while the portal is held. One that is gone, though its
+// connection is not, has nothing of it carried out later. Hosts that answer, and those that have nothing waiting, stay.
+func TestSilentHostWhileHeld(t *testing.T) {
+	r := newRig(t, func(cfg *Config) {
+		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 200*time.Millisecond
+	})
+	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	there := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
+	if err := r.portal.Hold(within(t), false); err != nil {
+		t.Fatal(err)
+	}
+	hdr, _ := silent.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+	silent.Send(hdr, nil, nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := there.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
+		answered <- err
+	}()
+	for end := time.Now().Add(20 * time.Second); len(r.portal.Sessions()) > 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(time.Second) // in which the others are asked, too
+	if n := len(r.portal.Sessions()); n != 2 {
+		t.Errorf("%d sessions are there, of three of which one has a host that says nothing", n)
+	}
+	r.portal.Release()
+	if err := <-answered; err != nil {
+		t.Errorf("a host that answers: %v", err)
+	}
+	isUp(t, idle)
+	r.withFake(func(f *fakeTarget) {
+		if f.submits != 2 {
+			t.Errorf("%d commands are carried out, want those of the two hosts that are there", f.submits)
+		}
+	})
 }

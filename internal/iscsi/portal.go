@@ -276,7 +276,11 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	for {
 		p.mu.Lock()
 		if g := p.holding.Load(); g != nil && s.target != nil {
+			old := p.sessions[s.key]
 			p.mu.Unlock()
+			if old != nil && !waited { // what it has sent is not to be carried out when the hold ends: its host has given it up
+				old.conn.abort(errReinstated)
+			}
 			waited = true
 			if err := c.awaitOpened(g, timer); err != nil {
 				return loginUnavailable, err

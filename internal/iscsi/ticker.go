@@ -2,6 +2,11 @@ package iscsi
 
 import "time"
 
+// heldPing takes the place of Limits.PingInterval and PingTimeout, where these are longer, for connections whose commands wait
+// because the portal is held: they are to be carried out later than at once, and not when their host may have given them up and
+// written the same blocks by another path. A host that is gone ends no connection.
+const heldPing = 4 * time.Second
+
 // idleState is what the ticker knows of a connection.
 type idleState struct {
 	rx     uint64
@@ -17,6 +22,11 @@ func (p *Portal) ticker() {
 			step = min(step, limit)
 		}
 	}
+	held := p.cfg.heldPing
+	if held == 0 {
+		held = heldPing
+	}
+	step = min(step, held)
 	t := time.NewTicker(max(step/4, 5*time.Millisecond))
 	defer t.Stop()
 	var list []*conn
@@ -37,8 +47,11 @@ func (p *Portal) ticker() {
 		}
 		p.mu.Unlock()
 		for _, c := range list {
-			if p.limits.PingInterval > 0 {
-				c.checkIdle(now)
+			if interval, timeout := p.limits.PingInterval, p.limits.PingTimeout; interval > 0 {
+				if p.OnHold() && c.inflight.Load() > 0 {
+					interval, timeout = min(interval, held), min(timeout, held)
+				}
+				c.checkIdle(now, interval, timeout)
 			}
 			if p.limits.DataTimeout > 0 {
 				c.checkStall(now)
@@ -47,17 +60,17 @@ func (p *Portal) ticker() {
 	}
 }
 
-func (c *conn) checkIdle(now time.Time) {
+func (c *conn) checkIdle(now time.Time, interval, timeout time.Duration) {
 	i := &c.idle
 	if rx := c.count.rx.Load(); rx != i.rx || i.since.IsZero() {
 		*i = idleState{rx: rx, since: now}
 		return
 	}
 	switch quiet := now.Sub(i.since); {
-	case !i.pinged && quiet >= c.limits.PingInterval:
+	case !i.pinged && quiet >= interval:
 		i.pinged, i.since = true, now
 		c.ping(pingTag)
-	case i.pinged && quiet >= c.limits.PingTimeout:
-		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", c.limits.PingTimeout))
+	case i.pinged && quiet >= timeout:
+		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", timeout))
 	}
 }

@@ -73,11 +73,13 @@ type Client struct {
 	bytes   int64    // of the window
 	window  int64
 	calls   map[uint32]*call
-	limbo   block.Timer // set while commands wait for their fate
+	callsOf map[string]int // how many of these an initiator has; those who have none are not in it
+	limbo   block.Timer    // set while commands wait for their fate
 	ended   []*scsi.Task
 	endings []func()
 	posted  bool
-	kept    int // answers in the memories of all nexuses, and in bequests
+	kept    int            // answers in the memories of all nexuses, and in bequests
+	keptOf  map[string]int // of them, by initiator; those who have none are not in it
 
 	bequests map[hostPort]memory // of nexuses that were closed while no owner is linked
 

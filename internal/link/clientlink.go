@@ -210,9 +210,9 @@ func (c *Client) endLimbo(welcomed bool) {
 		c.state.broken.Add(1)
 		c.endLater(t)
 	}
-	for id, k := range c.calls {
+	for _, k := range c.calls {
 		if !welcomed || k.fn == scsi.AbortTask || k.n.closed {
-			delete(c.calls, id)
+			c.answered(k)
 			c.callLater(k.fail)
 		}
 	}
@@ -282,7 +282,7 @@ func (c *Client) told(k kind, body []byte) error {
 		if err != nil || call == nil {
 			return errors.Join(err, broke("an answer to task management function %d", id))
 		}
-		delete(c.calls, id)
+		c.answered(call)
 		call.done(scsi.TMFResponse(response))
 		return nil
 	}

@@ -224,17 +224,30 @@ func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)
 	switch {
 	case fn == scsi.AbortTask && hits > 0:
 		c.callLater(func() { done(scsi.TMFComplete) })
-	case len(c.calls) >= maxManages:
+	case block.Left(c.callsOf[n.initiator], len(c.calls), maxManages) < 1:
 		c.callLater(func() { done(scsi.TMFRejected) })
 	case c.up, c.limbo != nil: // behind a broken link it has its answer with the commands that it may be about
 		c.last++
 		k.id = c.last
 		c.calls[k.id] = k
+		if c.callsOf == nil {
+			c.callsOf = map[string]int{}
+		}
+		c.callsOf[n.initiator]++
 		if c.up {
 			c.send(item{kind: kindManage, n: n, call: k})
 		}
 	default:
 		c.callLater(k.fail)
+	}
+}
+
+// answered takes a function away that has its answer.
+func (c *Client) answered(k *call) {
+	delete(c.calls, k.id)
+	who := k.n.initiator
+	if c.callsOf[who]--; c.callsOf[who] == 0 {
+		delete(c.callsOf, who)
 	}
 }
 

@@ -15,31 +15,41 @@ import (
 // thief has the secret of two arrays, and sends what it likes to the one that is copied from.
 func (r *copyRig) thief() *peer {
 	r.t.Helper()
-	conf, err := identity([]byte(copySecret))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	conf.ServerName = copySecretName([]byte(copySecret))
 	r.tap.mu.Lock()
 	to := r.tap.to
 	r.tap.mu.Unlock()
-	raw, err := net.Dial("tcp", to)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { raw.Close() })
-	raw.SetDeadline(time.Now().Add(patience))
-	p := &peer{t: r.t.(*testing.T), c: tls.Client(raw, conf)}
-	hello := copyHello{name: "thief"}
-	p.send(hello.append(nil))
-	k, body, err := readMessage(p.c, make([]byte, maxBody))
-	if err != nil || k != kindCopyWelcome {
-		r.t.Fatalf("no welcome: kind %d, %v", k, err)
+	p, k, body := greetCopies(r.t, to, copySecret)
+	if k != kindCopyWelcome {
+		r.t.Fatalf("no welcome: kind %d", k)
 	}
 	if _, err := parseCopyWelcome(body); err != nil {
 		r.t.Fatal(err)
 	}
 	return p
+}
+
+// greetCopies says hello as an array that copies, and returns the answer.
+func greetCopies(t testing.TB, to, secret string) (*peer, kind, []byte) {
+	t.Helper()
+	conf, err := identity([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf.ServerName = copySecretName([]byte(secret))
+	raw, err := net.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	raw.SetDeadline(time.Now().Add(patience))
+	p := &peer{t: t.(*testing.T), c: tls.Client(raw, conf)}
+	hello := copyHello{name: "thief"}
+	p.send(hello.append(nil))
+	k, body, err := readMessage(p.c, make([]byte, maxBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, k, body
 }
 
 // wants looks for volume 0 of the source as unit 1.

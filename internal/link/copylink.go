@@ -38,11 +38,12 @@ type copyLink struct {
 	users    map[string]*copyUser  // by name of the initiator
 }
 
-// copyUser is what one initiator's copies have of a link: half of it at most.
+// copyUser is what one initiator's copies have of a link, as much of each as they leave to others (block.Left).
 type copyUser struct {
 	name  string
 	units int // that were found, or asked for
 	runs  int // of references
+	calls int // questions under way
 }
 
 // copyCall is a question that was not answered. One of find, token and step is there.
@@ -89,6 +90,7 @@ func (l *copyLink) sent() {
 func (l *copyLink) begin(k *copyCall) uint32 {
 	for l.lastCall++; l.calls[l.lastCall] != nil; l.lastCall++ {
 	}
+	k.by.calls++
 	l.calls[l.lastCall] = k
 	return l.lastCall
 }
@@ -125,12 +127,15 @@ func (c *CopyClient) seek(who scsi.CopyInitiator, want []scsi.CopyDesignator, an
 
 // room reports whether a question of an initiator may be asked that brings so many units. Preconditions: mu is held.
 func (l *copyLink) room(who string, units int) bool {
-	own := 0
-	if u := l.users[who]; u != nil {
-		own = u.units
+	u := l.users[who]
+	if u == nil {
+		u = &copyUser{}
 	}
-	return len(l.calls) < copyCalls && len(l.units)+l.asked+units <= l.mostUnits && own+units <= (l.mostUnits+1)/2
+	return l.mayAsk(u) && block.Left(u.units, len(l.units)+l.asked, l.mostUnits) >= units
 }
+
+// mayAsk reports whether there is room for one more question on behalf of an initiator. Preconditions: mu is held.
+func (l *copyLink) mayAsk(u *copyUser) bool { return block.Left(u.calls, len(l.calls), copyCalls) > 0 }
 
 // expect counts and numbers units that an initiator asks for. Preconditions: mu is held, there is room.
 func (l *copyLink) expect(who string, units int) *copyUser {
@@ -149,7 +154,7 @@ func (l *copyLink) expect(who string, units int) *copyUser {
 func (l *copyLink) gives(u *copyUser, units, runs int) {
 	u.units -= units
 	u.runs -= runs
-	if l.runs -= runs; u.units == 0 && u.runs == 0 && l.users[u.name] == u {
+	if l.runs -= runs; u.units == 0 && u.runs == 0 && u.calls == 0 && l.users[u.name] == u {
 		delete(l.users, u.name)
 	}
 }
@@ -237,6 +242,7 @@ func (l *copyLink) read() error {
 func (l *copyLink) answered(id uint32) {
 	k := l.calls[id]
 	delete(l.calls, id)
+	k.by.calls--
 	l.asked -= k.n
 	l.gives(k.by, k.n, len(k.runs))
 }
@@ -282,7 +288,7 @@ func (l *copyLink) heardRuns(body []byte) error {
 	switch {
 	case k == nil || k.find != nil || k.step != nil && k.hold == 0:
 		return broke("runs for question %d", id)
-	case k.over || max(l.runs, 2*k.by.runs+len(body))+len(body) > copyAllRuns: // each run has a byte at least
+	case k.over || len(body) > block.Left(k.by.runs, l.runs, copyAllRuns): // each run has a byte at least
 		k.over = true
 		l.gives(k.by, 0, len(k.runs))
 		k.runs = nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -41,15 +42,17 @@ type randomCopies struct {
 	*copyRig
 	rng  *rand.Rand
 	may  map[place][][]uint64
-	who  [2]*host
+	who  [2][2]*host // initiators, at both arrays
+	slow *slowArray  // is asked as well, and answers late
 	next uint64
 	ends map[string]int
 }
 
-// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, over windows of all sizes,
-// beside writes, aborts, resets, logouts, pauses and breaks of the link, and take-overs of the source. Of what a command that did not end well would have written, each granule has the
-// old value or the new one; all else has what the model says. Then nothing is held in either array, and what came into
-// the caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it is carried out.
+// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, over windows of all sizes, of two
+// initiators, beside writes, aborts, resets, logouts, pauses and breaks of the link, take-overs of the source, and a third array
+// that is slow. Of what a command that did not end well would have written, each granule has the old value or the new one; all
+// else has what the model says. Then nothing is held in either array, no initiator has anything of the link, and what came into the
+// caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it is carried out.
 func TestRandomCopiesBetweenArrays(t *testing.T) {
 	seed, rounds := rand.Uint64(), 24
 	if s := os.Getenv("ARRAYSIM_COPY_SEED"); s != "" {
@@ -67,7 +70,13 @@ func TestRandomCopiesBetweenArrays(t *testing.T) {
 	for k := range 4 {
 		r.may[place{k / 2, k % 2}] = slices.Repeat([][]uint64{{0}}, sideSectors/granule)
 	}
-	r.who = [2]*host{r.src.login(copyHost), r.dst.login(copyHost)}
+	r.slow = &slowArray{asked: map[string]int{}}
+	r.dst.exec.Lock()
+	scsi.LinkCopies(r.dst.target, r.slow)
+	r.dst.exec.Unlock()
+	for k, name := range copyNames {
+		r.who[k] = [2]*host{r.src.login(name), r.dst.login(name)}
+	}
 	for i := range rounds {
 		r.batch()
 		r.verify()
@@ -76,12 +85,19 @@ func TestRandomCopiesBetweenArrays(t *testing.T) {
 		}
 	}
 	t.Log("commands ended with ", r.ends)
+	r.slow.answer()
+	r.poll("the end of all that initiators have of the link", func() bool { return r.users() == 0 })
 	r.src.free()
 	r.dst.free()
 	if t.Failed() {
 		t.Fatalf("ARRAYSIM_COPY_SEED=%d", seed)
 	}
 }
+
+var copyNames = [2]string{copyHost, copyOther}
+
+// host is one of the initiators, at an array.
+func (r *randomCopies) host(array int) *host { return r.who[r.rng.IntN(2)][array] }
 
 func (r *randomCopies) side(p place) *side { return []*side{r.src, r.dst}[p.array] }
 
@@ -124,9 +140,9 @@ func (r *randomCopies) batch() {
 	case k == 0:
 		r.tap.cut()
 	case k == 8:
-		i := r.rng.IntN(2)
-		r.who[i].Close()
-		r.who[i] = []*side{r.src, r.dst}[i].login(copyHost)
+		k, i := r.rng.IntN(2), r.rng.IntN(2)
+		r.who[k][i].Close()
+		r.who[k][i] = []*side{r.src, r.dst}[i].login(copyNames[k])
 	case k == 9:
 		old := r.server
 		r.epoch++
@@ -134,7 +150,7 @@ func (r *randomCopies) batch() {
 		old.Cut()
 	case k == 1:
 		p := place{r.rng.IntN(2), r.rng.IntN(2)}
-		r.who[p.array].Reset(uint64(p.volume))
+		r.host(p.array).Reset(uint64(p.volume))
 	case k < 4 && len(all) > 0:
 		a := all[r.rng.IntN(len(all))]
 		for lun := range uint64(2) {
@@ -142,6 +158,18 @@ func (r *randomCopies) batch() {
 		}
 	}
 	r.tap.pass(-1)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+				r.slow.answer()
+			}
+		}
+	}()
 	for _, a := range all {
 		res := a.wait()
 		what := end(res)
@@ -159,7 +187,7 @@ func (r *randomCopies) batch() {
 		}
 	}
 	r.linked(true)
-	for _, h := range r.who {
+	for _, h := range slices.Concat(r.who[0][:], r.who[1][:]) {
 		for lun := range uint64(2) {
 			for range 2 {
 				h.Do(scsitest.Command{LUN: lun, CDB: make([]byte, 6)})
@@ -175,16 +203,16 @@ func (r *randomCopies) writes(a *attempt) *running {
 		fill(b[i*granule*512:(i+1)*granule*512], r.next)
 		a.values = append(a.values, []uint64{r.next})
 	}
-	return r.who[a.dst.array].start(scsitest.Command{LUN: uint64(a.dst.volume), CDB: scsitest.CDB(0x2A, uint64(a.dst.at*granule), a.dst.n*granule), Out: b})
+	return r.host(a.dst.array).start(scsitest.Command{LUN: uint64(a.dst.volume), CDB: scsitest.CDB(0x2A, uint64(a.dst.at*granule), a.dst.n*granule), Out: b})
 }
 
 // copies copies, by a list or by a token.
 func (r *randomCopies) copies(src, dst span) *running {
 	if r.rng.IntN(3) > 0 {
-		return r.who[1].start(copies(r.rng.IntN(2), r.side(src.place).names(src.volume), r.dst.names(dst.volume), src.n*granule, uint64(src.at*granule), uint64(dst.at*granule)))
+		return r.host(1).start(copies(r.rng.IntN(2), r.side(src.place).names(src.volume), r.dst.names(dst.volume), src.n*granule, uint64(src.at*granule), uint64(dst.at*granule)))
 	}
 	r.next++
-	id, h := uint32(r.next), r.who[src.array]
+	id, h := uint32(r.next), r.host(src.array)
 	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{LBA: uint64(src.at * granule), Blocks: uint32(src.n * granule)})
 	if res := h.Do(scsitest.Command{LUN: uint64(src.volume), CDB: scsitest.TokenCDB(0x10, id, l), Out: l}); res.Status != scsi.StatusGood {
 		r.t.Fatalf("POPULATE TOKEN: %s", end(res))
@@ -192,7 +220,7 @@ func (r *randomCopies) copies(src, dst span) *running {
 	b := h.Do(scsitest.Command{LUN: uint64(src.volume), CDB: scsitest.ReceiveCDB(0x84, 0x07, id), In: 4096}).In
 	at := 32 + int(b[13])
 	token := bytes.Clone(b[at+6 : at+6+512])
-	return r.who[1].start(redeem(dst.volume, byte(2*r.rng.IntN(2)), token, uint64(dst.at*granule), dst.n*granule))
+	return r.host(1).start(redeem(dst.volume, byte(2*r.rng.IntN(2)), token, uint64(dst.at*granule), dst.n*granule))
 }
 
 func fill(b []byte, v uint64) {

@@ -18,7 +18,7 @@ type CopySecret struct {
 	Secret []byte
 }
 
-// maxLends bounds the links of arrays that copy from this one.
+// maxLends bounds the links of arrays that copy from this one. Each has as many as it leaves to others (block.Left).
 const maxLends = 32
 
 // heldTime is after how long an executor that takes no messages ends the links of copies from its array: what asks an array
@@ -123,13 +123,19 @@ func (s *Server) lend(p *lending, conn *tls.Conn, raw net.Conn) error {
 func (s *Server) enterLend(l *lendLink, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	own := 0
+	for o := range s.lends {
+		if o.to == l.to {
+			own++
+		}
+	}
 	switch {
 	case s.closing:
 		return ErrClosed
 	case s.pausing:
 		return errors.New("the array is about to move to another node; link to that one")
-	case len(s.lends) >= maxLends:
-		return fmt.Errorf("%d arrays copy from this one, which is the limit", maxLends)
+	case block.Left(own, len(s.lends), maxLends) < 1:
+		return fmt.Errorf("%d links copy from this array, %d of them with this secret, and there are to be no more", len(s.lends), own)
 	}
 	s.lends[l] = true
 	l.to.node, l.to.addr = node, l.raw.RemoteAddr().String()

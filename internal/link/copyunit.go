@@ -78,7 +78,7 @@ func (u *copyUnit) Hold(r block.Range, answer func(scsi.CopyAnswer))  { u.step(k
 func (u *copyUnit) step(k kind, r block.Range, answer func(scsi.CopyAnswer)) {
 	l := u.l
 	l.c.mu.Lock()
-	ok := !l.dead && !u.left && len(l.calls) < copyCalls
+	ok := !l.dead && !u.left && l.mayAsk(u.by)
 	if ok {
 		c := &copyCall{step: answer, by: u.by, unit: u}
 		if k == kindHold {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -335,5 +336,35 @@ func TestShutdownWithHalfACommand(t *testing.T) {
 	defer cancel()
 	if !r.server.Shutdown(within) || within.Err() != nil {
 		t.Error("the links did not end by themselves")
+	}
+}
+
+// TestManagesLeaveRoom: an initiator whose task management functions the owner does not answer leaves room for those of others.
+func TestManagesLeaveRoom(t *testing.T) {
+	o := newSlowOwner(t)
+	o.c.exec.Lock()
+	other := o.c.Target(0).OpenNexus(hostName+"x", hostName+"x,i,0x1", FirstPort(2))
+	o.c.exec.Unlock()
+	var mu sync.Mutex
+	rejected := map[string]int{}
+	manage := func(n iscsi.Nexus, who string) {
+		o.c.exec.Lock()
+		defer o.c.exec.Unlock()
+		n.Manage(scsi.LogicalUnitReset, 0, 0, func(r scsi.TMFResponse) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r == scsi.TMFRejected {
+				rejected[who]++
+			}
+		})
+	}
+	for range maxManages {
+		manage(o.n, "one")
+	}
+	manage(other, "other")
+	mu.Lock()
+	defer mu.Unlock()
+	if rejected["one"] != maxManages/2 || rejected["other"] > 0 {
+		t.Errorf("of %d functions that one initiator asked for %d are rejected, and of one of another initiator %d", maxManages, rejected["one"], rejected["other"])
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -97,7 +98,7 @@ type said struct {
 
 // Bounds of the memories of all nexuses.
 const (
-	maxQuestions = 4096
+	maxQuestions = 8192 // an initiator that is alone has half
 	maxKept      = 4096 // bytes of an answer; one that is longer is not kept
 )
 
@@ -121,15 +122,34 @@ func (n *nexus) note(t *scsi.Task) {
 	whole := len(data) < length
 	switch {
 	case bytes.HasPrefix(had.data, data) && (had.whole || !whole): // the same, or as much of it as the host wanted
-	case had.data == nil && n.c.kept >= maxQuestions:
+	case had.data == nil && n.c.room(n.initiator) < 1:
 	default:
 		if n.known == nil {
 			n.known = memory{}
 		}
 		if had.data == nil {
-			n.c.kept++
+			n.c.keeps(n.initiator, 1)
 		}
 		n.known[q] = said{slices.Clone(data), whole}
+	}
+}
+
+// room is how many more answers may be kept of an initiator: as many as it leaves to others.
+func (c *Client) room(initiator string) int {
+	return block.Left(c.keptOf[initiator], c.kept, maxQuestions)
+}
+
+// keeps counts answers of an initiator that are kept, or not any more.
+func (c *Client) keeps(initiator string, n int) {
+	if n == 0 {
+		return
+	}
+	if c.keptOf == nil {
+		c.keptOf = map[string]int{}
+	}
+	c.kept += n
+	if c.keptOf[initiator] += n; c.keptOf[initiator] == 0 {
+		delete(c.keptOf, initiator)
 	}
 }
 
@@ -151,7 +171,7 @@ func (n *nexus) bequeath() {
 	if c.bequests == nil {
 		c.bequests = map[hostPort]memory{}
 	}
-	c.kept -= len(c.bequests[n.hostPort()])
+	c.keeps(n.initiator, -len(c.bequests[n.hostPort()]))
 	c.bequests[n.hostPort()], n.known = n.known, nil
 }
 
@@ -165,23 +185,23 @@ func (n *nexus) inherit() {
 			m = o.known
 		}
 	}
-	if c.kept+len(m) <= maxQuestions {
+	if len(m) <= c.room(n.initiator) {
 		n.known = maps.Clone(m)
-		c.kept += len(m)
+		c.keeps(n.initiator, len(m))
 	}
 }
 
 // forgetBequests ends what inherit hands out: there is an owner, who may say otherwise.
 func (c *Client) forgetBequests() {
-	for _, m := range c.bequests {
-		c.kept -= len(m)
+	for of, m := range c.bequests {
+		c.keeps(of.initiator, -len(m))
 	}
 	c.bequests = nil
 }
 
 // forget ends the memory.
 func (n *nexus) forget() {
-	n.c.kept -= len(n.known)
+	n.c.keeps(n.initiator, -len(n.known))
 	n.known = nil
 }
 

@@ -76,3 +76,37 @@ func TestLoginWithoutAnOwner(t *testing.T) {
 		t.Errorf("behind the link to the next owner %d answers are kept", kept)
 	}
 }
+
+// TestAnswersLeaveRoom: an initiator that has asked very much before the owner is lost does not keep the answers of others from
+// being kept. What all have together is bounded, and none of it is left when they have gone.
+func TestAnswersLeaveRoom(t *testing.T) {
+	o := newSlowOwner(t)
+	c := o.c
+	c.exec.Lock()
+	defer c.exec.Unlock()
+	answered := func(n *nexus, lun uint64) {
+		n.note(&scsi.Task{CDB: []byte{0x12, 1, 0x83, 0, 255, 0}, LUN: lun, InTotal: 4, DataIn: [][]byte{{0, 0x83, 0, 0}}})
+	}
+	open := func(who string) *nexus { return c.Target(0).OpenNexus(who, who+",i,0x1", FirstPort(2)).(*nexus) }
+	greedy, other := open(hostName), open(hostName+"x")
+	for lun := range uint64(2 * maxQuestions) {
+		answered(greedy, lun)
+	}
+	answered(other, 0)
+	if n := len(greedy.known); n > maxQuestions/2 || len(other.known) != 1 {
+		t.Errorf("of one initiator %d answers of %d are kept, and of another one %d of 1", n, maxQuestions, len(other.known))
+	}
+	c.up = false
+	again := open(hostName) // a second session of it, while nobody is linked
+	if own := len(greedy.known) + len(again.known); own > maxQuestions/2 {
+		t.Errorf("of one initiator %d answers are kept for two sessions, of %d in all", own, maxQuestions)
+	}
+	for _, n := range []*nexus{greedy, other, again} {
+		n.Close(func() {})
+	}
+	c.up = true
+	c.forgetBequests()
+	if c.kept != 0 || len(c.keptOf) != 0 {
+		t.Errorf("all have gone, and %d answers are kept, %v", c.kept, c.keptOf)
+	}
+}

@@ -34,6 +34,19 @@ func TestCopiesWithoutListID(t *testing.T) {
 	if c := start(r.b, scsitest.Thin); c == scsi.StatusBusy<<24 {
 		t.Error("one initiator's copies keep another from its first")
 	}
+	if busy(r.b, scsitest.Other) == 0 {
+		t.Error("a second initiator has as many as the first, which is all")
+	}
+	for range 3 {
+		busy(r.b, scsitest.Thick)
+	}
+	third := r.tg.OpenNexus("iqn.2026-01.example:third", "iqn.2026-01.example:third,i,0x1", 1)
+	for range 3 { // unit attentions
+		r.run(third, scsitest.Thin, make([]byte, 6), nil)
+	}
+	if c := start(third, scsitest.Thin); c == scsi.StatusBusy<<24 {
+		t.Error("two initiators' copies keep a third from its first")
+	}
 	for r.devs[0].Waiting() > 0 {
 		r.devs[0].Release(1)
 		r.exec.RunUntil(r.exec.Now() + 1000)

@@ -431,7 +431,7 @@ func (s *Scenario) SetAll(values map[string]any) (*Scenario, error) {
 	keys := sortedKeys(values)
 	all, expect := strings.Join(keys, ", "), false
 	for _, key := range keys {
-		if err := profile.SetPath(tree, key, values[key]); err != nil {
+		if err := profile.SetPath(tree, key, profile.Clone(values[key])); err != nil {
 			return nil, err
 		}
 		expect = expect || strings.HasPrefix(key, "expect")

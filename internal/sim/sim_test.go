@@ -277,3 +277,19 @@ jobs:
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestSettingsAreCopied: a setting inside of another one leaves the value alone that was given for that: cases share what they
+// have from one place of their file.
+func TestSettingsAreCopied(t *testing.T) {
+	s, err := Parse([]byte(threeNodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrays := s.Tree().(map[string]any)["arrays"]
+	if _, err := s.SetAll(map[string]any{"arrays": arrays, "arrays.a.cache": "8MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := arrays.([]any)[0].(map[string]any)["cache"]; ok {
+		t.Errorf("the value of arrays has a cache of %v now", c)
+	}
+}

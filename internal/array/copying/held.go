@@ -9,18 +9,29 @@ import (
 )
 
 // Whoever writes every other sector decides how many runs a reference has, some 32 bytes each. One
-// host's references leave room for others'.
+// host's references leave room for others' (block.Left). What other arrays have held here is apart from that, whatever
+// host they name: they have half of all, and nothing of what hosts have here.
 const (
 	maxRuns       = 1 << 18 // of a reference, which is made in one step
 	maxRunsOfHost = 1 << 20 // of all that the commands of a host have made
 	maxRunsOfAll  = 1 << 22
+	maxRunsLent   = maxRunsOfAll / 2
 )
+
+// Holder is whose references are counted together.
+type Holder struct {
+	host uint32
+	lent bool
+}
+
+// HolderOf returns for whom a request makes a reference.
+func HolderOf(q *block.Request) Holder { return Holder{q.Host, q.Lent} }
 
 // Held is the runs of the references that an array's hosts have made and not given back. The zero value
 // has none.
 type Held struct {
-	all  int
-	host map[uint32]int
+	all, lent int // lent is of all
+	by        map[Holder]int
 }
 
 // Room returns how many runs the reference may have that a request makes. What moves a volume for the
@@ -29,30 +40,40 @@ func (h *Held) Room(q *block.Request) int {
 	if q.Origin == block.OriginMigrate {
 		return math.MaxInt
 	}
-	return min(maxRuns, maxRunsOfHost-h.host[q.Host], maxRunsOfAll-h.all)
+	own := h.by[HolderOf(q)]
+	room := min(maxRuns, maxRunsOfHost-own)
+	if q.Lent {
+		room = min(room, block.Left(own, h.lent, maxRunsLent))
+	}
+	return min(room, block.Left(own, h.all, maxRunsOfAll))
 }
 
-// Book books the runs of a reference that a request has made to its host, and returns how many these
+// Book books the runs of a reference that a request has made to its holder, and returns how many these
 // are for GiveBack.
 func (h *Held) Book(q *block.Request, runs int) (booked int) {
 	if q.Origin == block.OriginMigrate {
 		return 0
 	}
-	if h.host == nil {
-		h.host = map[uint32]int{}
-	}
-	h.all += runs
-	h.host[q.Host] += runs
+	h.add(HolderOf(q), runs)
 	return runs
 }
 
 // GiveBack ends what Book began.
-func (h *Held) GiveBack(host uint32, booked int) {
-	if booked == 0 {
-		return
+func (h *Held) GiveBack(by Holder, booked int) {
+	if booked != 0 {
+		h.add(by, -booked)
 	}
-	h.all -= booked
-	if h.host[host] -= booked; h.host[host] == 0 {
-		delete(h.host, host)
+}
+
+func (h *Held) add(by Holder, runs int) {
+	if h.by == nil {
+		h.by = map[Holder]int{}
+	}
+	h.all += runs
+	if by.lent {
+		h.lent += runs
+	}
+	if h.by[by] += runs; h.by[by] == 0 {
+		delete(h.by, by)
 	}
 }

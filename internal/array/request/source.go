@@ -51,7 +51,7 @@ type ref struct {
 	*extent.Ref
 	e        *Engine
 	pool     *pool.Pool
-	host     uint32 // that it is booked to, with so many runs
+	by       copying.Holder // whom it is booked to, with so many runs
 	booked   int
 	released bool
 }
@@ -63,7 +63,7 @@ func (v *Volume) hold(q *block.Request) *ref {
 	if h == nil {
 		return nil
 	}
-	return &ref{Ref: h, e: v.e, pool: v.Pool(), host: q.Host, booked: x.Book(q, h.Size())}
+	return &ref{Ref: h, e: v.e, pool: v.Pool(), by: copying.HolderOf(q), booked: x.Book(q, h.Size())}
 }
 
 // Lost reports whether the reference was given up or given back.
@@ -73,7 +73,7 @@ func (r *ref) Lost() bool { return r.released || r.Ref.Lost() }
 func (r *ref) Release() {
 	r.released = true
 	r.Ref.Release()
-	r.e.copies.Held.GiveBack(r.host, r.booked)
+	r.e.copies.Held.GiveBack(r.by, r.booked)
 	r.e.GaveRoom()
 	r.e.EndStep()
 }

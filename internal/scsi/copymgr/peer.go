@@ -21,14 +21,41 @@ const (
 	// longer: when all stood still for a while, both groups begin anew.
 	patience = 10 * nsPerSecond
 	grace    = nsPerSecond
-	// maxUnanswered bounds what a group is asked that it has not answered.
-	maxUnanswered = 1024
+	// maxUnanswered bounds what a peer is asked that it has not answered, maxSearchesOfHost what may be before one more is asked in a
+	// search for one initiator: one that is over leaves its questions behind at peers that are slow. That leaves room for a step of
+	// each operation that the initiator may have.
+	maxUnanswered     = 1024
+	maxSearchesOfHost = maxCopiesOfHost
+	maxStepsOfHost    = maxSearchesOfHost + maxCopiesOfHost
 )
 
 // peer is another copy manager that a Manager may ask.
 type peer struct {
 	partner
 	unanswered int
+	of         map[uint32]int // of them, by number of the initiator; those who have none are not in it
+}
+
+// open counts a question on behalf of an initiator, which answered takes back; false: it has most of them, or there is no room for
+// it.
+func (p *peer) open(host uint32, most int) bool {
+	own := p.of[host]
+	if own >= most || block.Left(own, p.unanswered, maxUnanswered) < 1 {
+		return false
+	}
+	if p.of == nil {
+		p.of = map[uint32]int{}
+	}
+	p.unanswered++
+	p.of[host]++
+	return true
+}
+
+func (p *peer) answered(host uint32) {
+	p.unanswered--
+	if p.of[host]--; p.of[host] == 0 {
+		delete(p.of, host)
+	}
 }
 
 // partner is the way to another copy manager. Its methods are called with the executor held of the Manager that asks, and
@@ -74,10 +101,10 @@ func (f *far) interrupt(c interruption) {
 	}
 }
 
-// lookUp asks all peers at once. heard is called for each answer: with late true when
+// lookUp asks all peers at once, on behalf of an initiator. heard is called for each answer: with late true when
 // the search is over. It is over when heard has enough, when all have answered, or when that lasts too
 // long; all tells done that everybody was heard.
-func lookUp[T any](m *Manager, ask func(p partner, answer func(T)), heard func(found T, late bool) (enough bool), done func(all bool)) {
+func lookUp[T any](m *Manager, host uint32, ask func(p partner, answer func(T)), heard func(found T, late bool) (enough bool), done func(all bool)) {
 	left, over, all := 0, false, true
 	var timer block.Timer
 	end := func() {
@@ -88,14 +115,13 @@ func lookUp[T any](m *Manager, ask func(p partner, answer func(T)), heard func(f
 		done(all && left == 0)
 	}
 	for _, p := range m.peers {
-		if p.unanswered >= maxUnanswered {
+		if !p.open(host, maxSearchesOfHost) {
 			all = false
 			continue
 		}
-		p.unanswered++
 		left++
 		ask(p.partner, func(found T) {
-			p.unanswered--
+			p.answered(host)
 			left--
 			if enough := heard(found, over); !over && (enough || left == 0) {
 				end()
@@ -139,7 +165,7 @@ func (m *Manager) findUnits(n *server.Nexus, l *copyList, done func()) {
 		}
 	}
 	missing := len(want)
-	lookUp(m, func(p partner, answer func([]farUnit)) { p.find(who, want, answer) }, func(found []farUnit, late bool) bool {
+	lookUp(m, n.HostID(), func(p partner, answer func([]farUnit)) { p.find(who, want, answer) }, func(found []farUnit, late bool) bool {
 		for i, g := range found {
 			switch {
 			case g == nil:
@@ -206,7 +232,7 @@ func (m *Manager) findToken(n *server.Nexus, b []byte, done func(farToken)) {
 	who := callerOf(n)
 	b = slices.Clone(b)
 	best := farToken{why: sense.TokenUnknown}
-	lookUp(m, func(p partner, answer func(farToken)) { p.borrow(who, b, answer) }, func(k farToken, late bool) bool {
+	lookUp(m, n.HostID(), func(p partner, answer func(farToken)) { p.borrow(who, b, answer) }, func(k farToken, late bool) bool {
 		switch {
 		case k.g != nil && late:
 			k.g.dismiss()
@@ -240,15 +266,14 @@ func (o *operation) ask(q *question) {
 	p := m.peers[slices.IndexFunc(m.peers, func(p *peer) bool { return p.partner == with })]
 	q.o, o.asked, o.where = o, q, nil
 	lost := func() { q.heard(copysource.Reply{Status: block.Offline, Gone: true}) }
-	if p.unanswered >= maxUnanswered {
+	if !p.open(o.host, maxStepsOfHost) {
 		m.tell(lost)
 		return
 	}
-	p.unanswered++
 	q.g.ask(q, func(r copysource.Reply) {
-		p.unanswered--
+		p.answered(o.host)
 		q.heard(r)
-	}, func() { p.unanswered-- })
+	}, func() { p.answered(o.host) })
 	m.losePatience(&q.timer, func() {
 		if q.o.asked == q && q.mayLeave() {
 			lost()

@@ -22,6 +22,7 @@ type Guest struct {
 	s     *Store // of the unit
 	x     *server.ITL
 	ended func(Ending)
+	lent  bool // to another array
 
 	rest, now server.Use    // what the operation does with the unit, and what in its present step
 	token     *Token        // that it uses
@@ -148,7 +149,7 @@ func (g *Guest) Serve(q *Step, answer func(Reply)) {
 		return
 	}
 	n := g.x.Nexus()
-	g.req = block.Request{Origin: block.OriginXCopy, Host: n.HostID(), Port: n.PortNumber(), Done: g.returned}
+	g.req = block.Request{Origin: block.OriginXCopy, Host: n.HostID(), Port: n.PortNumber(), Lent: g.lent, Done: g.returned}
 	if q.Kind == Hold {
 		g.req.Op, g.req.Ranges = block.OpHold, []block.Range{q.Span}
 	} else {

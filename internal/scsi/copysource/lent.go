@@ -60,6 +60,7 @@ func (m *Store) Lend(who Initiator, want Designator, ended func(LinkEnding)) *Le
 	if g == nil {
 		return nil
 	}
+	g.lent = true
 	return &Lent{g: g}
 }
 
