@@ -7,7 +7,6 @@
 package profile
 
 import (
-	"bytes"
 	"cmp"
 	"embed"
 	"errors"
@@ -17,8 +16,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -196,8 +193,8 @@ func Parse(text []byte) (*Profile, error) {
 // parse is Parse without the lines: those of a text that nobody wrote mean nothing.
 func parse(text []byte) (*Profile, error) {
 	p := &Profile{}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(p); err != nil {
-		return nil, YAMLError(err)
+	if err := DecodeYAML(text, p); err != nil {
+		return nil, err
 	}
 	if word := CheckWords(p); word != nil {
 		return nil, word

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"github.com/arraysim/arraysim/internal/profile"
 )
 
 // Mapping explains a CSV file of another tool: which column is what, in which unit.
@@ -54,7 +54,7 @@ func loadMapping(path string) (*Mapping, error) {
 		return nil, fmt.Errorf("mapping: %w", err)
 	}
 	m := &Mapping{Layout: time.RFC3339, Kind: "rates"}
-	if err := yaml.UnmarshalWithOptions(text, m, yaml.Strict()); err != nil {
+	if err := profile.DecodeYAML(text, m); err != nil {
 		return nil, fmt.Errorf("mapping %s: %w", path, err)
 	}
 	if m.Time == "" || m.Volume == "" && m.Pool == "" {

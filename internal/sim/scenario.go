@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -288,8 +287,8 @@ func Parse(text []byte) (*Scenario, error) {
 // parse is Parse without looking for the parameters that expectations name.
 func parse(text []byte) (*Scenario, error) {
 	s := &Scenario{}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(s); err != nil {
-		return nil, profile.YAMLError(err)
+	if err := profile.DecodeYAML(text, s); err != nil {
+		return nil, err
 	}
 	if err := yaml.Unmarshal(text, &s.tree); err != nil {
 		return nil, err

@@ -8,7 +8,6 @@
 package sweep
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,8 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/sim"
@@ -70,8 +67,8 @@ func Load(path, scenario, version string) (*Plan, error) {
 		return nil, fmt.Errorf("sweep: %w; give the path of a YAML file", err)
 	}
 	var f File
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&f); err != nil {
-		return nil, fmt.Errorf("sweep %s: %w", path, profile.YAMLError(err))
+	if err := profile.DecodeYAML(text, &f); err != nil {
+		return nil, fmt.Errorf("sweep %s: %w", path, err)
 	}
 	switch {
 	case scenario != "":
