@@ -280,3 +280,100 @@ func TestDiscardsAreCountedOverStarts(t *testing.T) {
 		t.Errorf("before the start %d were counted, behind it %d", had, got)
 	}
 }
+
+// limitPages has a store's media know which pages were written, as a file without blocks for the others does: when full is
+// called, no others have room any more, but in place of what is discarded.
+func limitPages(s *discardStore) (full func()) {
+	type page struct {
+		m  *discardMedium
+		at uint64
+	}
+	has, limit := map[page]bool{}, 1<<60
+	each := func(m *discardMedium, off, n uint64, fn func(page)) {
+		for at := off / layout.PageBytes; at < (off+n+layout.PageBytes-1)/layout.PageBytes; at++ {
+			fn(page{m, at})
+		}
+	}
+	for _, m := range s.media {
+		under := m.Medium
+		m.Medium = holding{under.(block.Surveyor), under, func(ios []*block.IO) {
+			for _, io := range ios {
+				grows := 0
+				if io.Write {
+					each(m, io.Off, io.N, func(p page) {
+						if !has[p] {
+							grows++
+						}
+					})
+				}
+				if grows > 0 && len(has)+grows > limit {
+					io.Err = block.ErrFull
+					io.Done(io)
+					continue
+				}
+				if io.Write {
+					each(m, io.Off, io.N, func(p page) { has[p] = true })
+				}
+				under.Submit([]*block.IO{io})
+			}
+		}}
+	}
+	began := s.began
+	s.began = func(name string, off, n uint64) {
+		each(s.media[name], off, n, func(p page) { delete(has, p) })
+		if began != nil {
+			began(name, off, n)
+		}
+	}
+	return func() { limit = len(has) }
+}
+
+// TestFullStoreRefusesWhatGrows: in a store without room writes to sectors that were never written, of windows that have their
+// grain, end with an error, too, before they have filled the write cache: they would need room as much as new windows.
+func TestFullStoreRefusesWhatGrows(t *testing.T) {
+	const each, apart = 8, 256 // sectors of a write, and from one to the next: each is destaged by itself
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	full := limitPages(s)
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		mustOK(t, r.do(v, written(at, 1024, 1)))
+	}
+	for at := uint64(0); at < 24<<11; at += apart {
+		mustOK(t, r.do(w, written(at, each, 2)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	full()
+	refused := 0
+	for page := uint64(2); page < 16; page += 2 {
+		for at := uint64(0); at < 24<<11; at += apart {
+			began := r.clock.Now()
+			status := r.do(w, written(at+page*each, each, 4))
+			if took := r.clock.Now() - began; took > 5e9 {
+				t.Fatalf("a write ends with %v behind %d ms, with %d pages for which there is no room", status, took/1e6, w.Pool().Part.Refused())
+			}
+			switch status {
+			case block.NoSpace:
+				refused++
+			case block.OK:
+			default:
+				t.Fatalf("a write ends with %v", status)
+			}
+			r.clock.RunUntil(r.clock.Now() + 100e6)
+		}
+	}
+	if refused == 0 {
+		t.Error("all of it is taken")
+	}
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		if status := r.do(v, written(at, 1024, 3)); status != block.OK {
+			t.Fatalf("a write to space that has its place ends with %v, with %d pages for which there is no room", status, v.Pool().Part.Refused())
+		}
+	}
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if n := r.a.Dirty(); n != 0 {
+		t.Errorf("%d bytes are dirty though a volume was deleted", n)
+	}
+	r.check()
+}
