@@ -377,3 +377,49 @@ func TestFullStoreRefusesWhatGrows(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestFullStoreAndALostSync: a sync that fails in a store without room has what was written written again, and writes to space
+// that has its place there go on behind that, though there is still no room for others.
+func TestFullStoreAndALostSync(t *testing.T) {
+	const each, apart = 8, 256
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		mustOK(t, r.do(v, written(at, 1024, 1)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	limitRoom(s)
+	for at := uint64(0); at < 20*apart; at += apart {
+		mustOK(t, r.do(w, written(at, each, 2)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if v.Pool().Part.Refused() == 0 {
+		t.Fatal("all of it finds room: nothing is shown")
+	}
+	s.lost = errors.New("the sync is lost")
+	for round := range 3 {
+		for at := uint64(0); at < 24<<11; at += 1024 {
+			if status := r.do(v, written(at, 1024, byte(3+round))); status != block.OK {
+				t.Fatalf("round %d: a write to space that has its place ends with %v", round, status)
+			}
+		}
+		r.clock.RunUntil(r.clock.Now() + 120e9)
+	}
+	if s.lost != nil {
+		t.Fatal("no sync was lost: nothing is shown")
+	}
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if n := r.a.Dirty(); n != 0 {
+		t.Errorf("%d bytes are dirty though a volume was deleted", n)
+	}
+	got := make([]byte, each*512)
+	for at := uint64(0); at < 20*apart; at += apart {
+		mustOK(t, r.do(w, &block.Request{Op: block.OpRead, Range: rng(at, each), Data: [][]byte{got}}))
+		if !bytes.Equal(got, bytes.Repeat([]byte{2}, len(got))) {
+			t.Fatalf("what was acknowledged at sector %d is gone", at)
+		}
+	}
+	r.check()
+}
