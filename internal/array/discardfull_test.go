@@ -281,51 +281,70 @@ func TestDiscardsAreCountedOverStarts(t *testing.T) {
 	}
 }
 
-// limitPages has a store's media know which pages were written, as a file without blocks for the others does: when full is
-// called, no others have room any more, but in place of what is discarded.
-func limitPages(s *discardStore) (full func()) {
-	type page struct {
-		m  *discardMedium
-		at uint64
+// pageLimit has a store's media know which pages were written, as a file without blocks for the others does. Of others it takes no
+// more than a limit.
+type pageLimit struct {
+	s     *discardStore
+	has   map[pageOf]bool
+	limit int
+}
+
+type pageOf struct {
+	mdisk string
+	at    uint64
+}
+
+func pagesOf(mdisk string, off, n uint64, fn func(pageOf)) {
+	for at := off / layout.PageBytes; at < (off+n+layout.PageBytes-1)/layout.PageBytes; at++ {
+		fn(pageOf{mdisk, at})
 	}
-	has, limit := map[page]bool{}, 1<<60
-	each := func(m *discardMedium, off, n uint64, fn func(page)) {
-		for at := off / layout.PageBytes; at < (off+n+layout.PageBytes-1)/layout.PageBytes; at++ {
-			fn(page{m, at})
-		}
+}
+
+// limitPages returns such a limit, without one. Each start needs one more install.
+func limitPages(s *discardStore) *pageLimit {
+	l := &pageLimit{s: s, has: map[pageOf]bool{}, limit: 1 << 60}
+	s.began = func(name string, off, n uint64) {
+		pagesOf(name, off, n, func(p pageOf) { delete(l.has, p) })
 	}
-	for _, m := range s.media {
+	l.install()
+	return l
+}
+
+// full has the store take no more than it has.
+func (l *pageLimit) full() { l.limit = len(l.has) }
+
+func (l *pageLimit) install() {
+	for name, m := range l.s.media {
 		under := m.Medium
 		m.Medium = holding{under.(block.Surveyor), under, func(ios []*block.IO) {
 			for _, io := range ios {
-				grows := 0
-				if io.Write {
-					each(m, io.Off, io.N, func(p page) {
-						if !has[p] {
-							grows++
-						}
-					})
-				}
-				if grows > 0 && len(has)+grows > limit {
-					io.Err = block.ErrFull
-					io.Done(io)
+				if l.takes(name, io) {
+					under.Submit([]*block.IO{io})
 					continue
 				}
-				if io.Write {
-					each(m, io.Off, io.N, func(p page) { has[p] = true })
-				}
-				under.Submit([]*block.IO{io})
+				io.Err = block.ErrFull
+				io.Done(io)
 			}
 		}}
 	}
-	began := s.began
-	s.began = func(name string, off, n uint64) {
-		each(s.media[name], off, n, func(p page) { delete(has, p) })
-		if began != nil {
-			began(name, off, n)
-		}
+}
+
+// takes books a write, and reports whether there is room for it.
+func (l *pageLimit) takes(name string, io *block.IO) bool {
+	if !io.Write {
+		return true
 	}
-	return func() { limit = len(has) }
+	grows := 0
+	pagesOf(name, io.Off, io.N, func(p pageOf) {
+		if !l.has[p] {
+			grows++
+		}
+	})
+	if grows > 0 && len(l.has)+grows > l.limit {
+		return false
+	}
+	pagesOf(name, io.Off, io.N, func(p pageOf) { l.has[p] = true })
+	return true
 }
 
 // TestFullStoreRefusesWhatGrows: in a store without room writes to sectors that were never written, of windows that have their
@@ -335,7 +354,7 @@ func TestFullStoreRefusesWhatGrows(t *testing.T) {
 	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
 	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
 	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
-	full := limitPages(s)
+	limit := limitPages(s)
 	for at := uint64(0); at < 24<<11; at += 1024 {
 		mustOK(t, r.do(v, written(at, 1024, 1)))
 	}
@@ -343,7 +362,7 @@ func TestFullStoreRefusesWhatGrows(t *testing.T) {
 		mustOK(t, r.do(w, written(at, each, 2)))
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)
-	full()
+	limit.full()
 	refused := 0
 	for page := uint64(2); page < 16; page += 2 {
 		for at := uint64(0); at < 24<<11; at += apart {
