@@ -198,7 +198,7 @@ func writeFit(w io.Writer, f *fit.Fit) {
 	}
 	for _, c := range f.Confused {
 		if len(c) == 1 {
-			fmt.Fprintf(w, "The data does not depend on %s: add loads that do, or leave it out of --free.\n", c[0])
+			fmt.Fprintf(w, "The data does not determine %s: add loads that depend on it, measure them longer or again, or leave it out of --free.\n", c[0])
 		} else {
 			fmt.Fprintf(w, "The data cannot separate %s: add loads that they affect differently, or fix one of them in the profile of --start.\n", strings.Join(c, ", "))
 		}

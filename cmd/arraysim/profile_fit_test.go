@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/fit"
@@ -50,5 +51,16 @@ func TestFittedProfilePredicts(t *testing.T) {
 	}
 	if median, worst, n := got.Errors(true); n != 2 || worst > 0.1 {
 		t.Errorf("%d held out: median %.1f %%, worst %.1f %%", n, 100*median, 100*worst)
+	}
+}
+
+// TestFitSaysWhatItKnows: a setting of which an interval is too wide may have data that depend on it, and contradict each other.
+func TestFitSaysWhatItKnows(t *testing.T) {
+	var b strings.Builder
+	writeFit(&b, &fit.Fit{Level: 0.95, Confused: [][]string{{"cache.read"}, {"cache.read", "link.bandwidth"}}})
+	for _, want := range []string{"does not determine cache.read:", "cannot separate cache.read, link.bandwidth:"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, b.String())
+		}
 	}
 }

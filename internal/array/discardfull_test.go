@@ -280,3 +280,165 @@ func TestDiscardsAreCountedOverStarts(t *testing.T) {
 		t.Errorf("before the start %d were counted, behind it %d", had, got)
 	}
 }
+
+// pageLimit has a store's media know which pages were written, as a file without blocks for the others does. Of others it takes no
+// more than a limit.
+type pageLimit struct {
+	s     *discardStore
+	has   map[pageOf]bool
+	limit int
+}
+
+type pageOf struct {
+	mdisk string
+	at    uint64
+}
+
+func pagesOf(mdisk string, off, n uint64, fn func(pageOf)) {
+	for at := off / layout.PageBytes; at < (off+n+layout.PageBytes-1)/layout.PageBytes; at++ {
+		fn(pageOf{mdisk, at})
+	}
+}
+
+// limitPages returns such a limit, without one. Each start needs one more install.
+func limitPages(s *discardStore) *pageLimit {
+	l := &pageLimit{s: s, has: map[pageOf]bool{}, limit: 1 << 60}
+	s.began = func(name string, off, n uint64) {
+		pagesOf(name, off, n, func(p pageOf) { delete(l.has, p) })
+	}
+	l.install()
+	return l
+}
+
+// full has the store take no more than it has.
+func (l *pageLimit) full() { l.limit = len(l.has) }
+
+func (l *pageLimit) install() {
+	for name, m := range l.s.media {
+		under := m.Medium
+		m.Medium = holding{under.(block.Surveyor), under, func(ios []*block.IO) {
+			for _, io := range ios {
+				if l.takes(name, io) {
+					under.Submit([]*block.IO{io})
+					continue
+				}
+				io.Err = block.ErrFull
+				io.Done(io)
+			}
+		}}
+	}
+}
+
+// takes books a write, and reports whether there is room for it.
+func (l *pageLimit) takes(name string, io *block.IO) bool {
+	if !io.Write {
+		return true
+	}
+	grows := 0
+	pagesOf(name, io.Off, io.N, func(p pageOf) {
+		if !l.has[p] {
+			grows++
+		}
+	})
+	if grows > 0 && len(l.has)+grows > l.limit {
+		return false
+	}
+	pagesOf(name, io.Off, io.N, func(p pageOf) { l.has[p] = true })
+	return true
+}
+
+// TestFullStoreRefusesWhatGrows: in a store without room writes to sectors that were never written, of windows that have their
+// grain, end with an error, too, before they have filled the write cache: they would need room as much as new windows.
+func TestFullStoreRefusesWhatGrows(t *testing.T) {
+	const each, apart = 8, 256 // sectors of a write, and from one to the next: each is destaged by itself
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	limit := limitPages(s)
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		mustOK(t, r.do(v, written(at, 1024, 1)))
+	}
+	for at := uint64(0); at < 24<<11; at += apart {
+		mustOK(t, r.do(w, written(at, each, 2)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	limit.full()
+	refused := 0
+	for page := uint64(2); page < 16; page += 2 {
+		for at := uint64(0); at < 24<<11; at += apart {
+			began := r.clock.Now()
+			status := r.do(w, written(at+page*each, each, 4))
+			if took := r.clock.Now() - began; took > 5e9 {
+				t.Fatalf("a write ends with %v behind %d ms, with %d pages for which there is no room", status, took/1e6, w.Pool().Part.Refused())
+			}
+			switch status {
+			case block.NoSpace:
+				refused++
+			case block.OK:
+			default:
+				t.Fatalf("a write ends with %v", status)
+			}
+			r.clock.RunUntil(r.clock.Now() + 100e6)
+		}
+	}
+	if refused == 0 {
+		t.Error("all of it is taken")
+	}
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		if status := r.do(v, written(at, 1024, 3)); status != block.OK {
+			t.Fatalf("a write to space that has its place ends with %v, with %d pages for which there is no room", status, v.Pool().Part.Refused())
+		}
+	}
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if n := r.a.Dirty(); n != 0 {
+		t.Errorf("%d bytes are dirty though a volume was deleted", n)
+	}
+	r.check()
+}
+
+// TestFullStoreAndALostSync: a sync that fails in a store without room has what was written written again, and writes to space
+// that has its place there go on behind that, though there is still no room for others.
+func TestFullStoreAndALostSync(t *testing.T) {
+	const each, apart = 8, 256
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	for at := uint64(0); at < 24<<11; at += 1024 {
+		mustOK(t, r.do(v, written(at, 1024, 1)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	limitRoom(s)
+	for at := uint64(0); at < 20*apart; at += apart {
+		mustOK(t, r.do(w, written(at, each, 2)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if v.Pool().Part.Refused() == 0 {
+		t.Fatal("all of it finds room: nothing is shown")
+	}
+	s.lost = errors.New("the sync is lost")
+	for round := range 3 {
+		for at := uint64(0); at < 24<<11; at += 1024 {
+			if status := r.do(v, written(at, 1024, byte(3+round))); status != block.OK {
+				t.Fatalf("round %d: a write to space that has its place ends with %v", round, status)
+			}
+		}
+		r.clock.RunUntil(r.clock.Now() + 120e9)
+	}
+	if s.lost != nil {
+		t.Fatal("no sync was lost: nothing is shown")
+	}
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if n := r.a.Dirty(); n != 0 {
+		t.Errorf("%d bytes are dirty though a volume was deleted", n)
+	}
+	got := make([]byte, each*512)
+	for at := uint64(0); at < 20*apart; at += apart {
+		mustOK(t, r.do(w, &block.Request{Op: block.OpRead, Range: rng(at, each), Data: [][]byte{got}}))
+		if !bytes.Equal(got, bytes.Repeat([]byte{2}, len(got))) {
+			t.Fatalf("what was acknowledged at sector %d is gone", at)
+		}
+	}
+	r.check()
+}

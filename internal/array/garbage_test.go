@@ -212,3 +212,42 @@ func TestVolumesCollectInSteps(t *testing.T) {
 		})
 	}
 }
+
+// TestLongUnmapsAreInterrupted: between two steps of an UNMAP its host may give it up, and its volume become smaller or go.
+func TestLongUnmapsAreInterrupted(t *testing.T) {
+	const leaf, ranges = 256 * windowSectors, 64
+	for name, row := range map[string]struct {
+		interrupt func(r *rig, v *Volume, q *block.Request)
+		want      block.Status
+	}{
+		"abort":  {func(_ *rig, v *Volume, q *block.Request) { v.Cancel(q) }, block.Cancelled},
+		"shrink": {func(r *rig, v *Volume, _ *block.Request) { r.a.Resize(v, leaf, func(error) {}) }, block.OutOfRange},
+		"delete": {func(r *rig, v *Volume, _ *block.Request) { r.a.DeleteVolume(v, func(error) {}) }, block.OK}, // until that is durable
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{CacheBytes: 64 << 20, LogBytes: 16 << 20}, true)
+			r.pool("p", PoolSpec{}, 4<<30)
+			v := r.volume("v", "p", 2*ranges*leaf*512, true)
+			if err := v.Import(rng(0, 2*ranges*leaf)); err != nil {
+				t.Fatal(err)
+			}
+			q := unmap(0)
+			for i := range uint64(ranges) {
+				q.Ranges = append(q.Ranges, rng(i*2*leaf+windowSectors, 2*leaf-2*windowSectors))
+			}
+			ended := 0
+			q.Done = func(*block.Request) { ended++ }
+			all := v.Map.Sums().Data
+			v.Submit([]*block.Request{q})
+			if now := v.Map.Sums().Data; now == all || now <= 2*windowSectors*ranges || ended > 0 {
+				t.Fatalf("%d of %d sectors are mapped behind a step: nothing is shown", now, all)
+			}
+			row.interrupt(r, v, q)
+			r.clock.Run()
+			if ended != 1 || q.Status != row.want {
+				t.Errorf("it has ended %d times, with %v", ended, q.Status)
+			}
+			r.check()
+		})
+	}
+}

@@ -57,8 +57,8 @@ type Options struct {
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low
 	// to have many.
 	CheckpointBytes int
-	// LeafBytes is what the leaves of maps may take that are not packed, beside those that changed since the
-	// last checkpoint (128 MiB). Without payload there are no checkpoints, and no leaf is packed. Simulations
+	// LeafBytes is what the leaves of maps may take that are not packed (128 MiB). Those that changed since
+	// the last checkpoint count, and are not packed before the next. Without payload there are no checkpoints, and no leaf is packed. Simulations
 	// set it low to have many packed.
 	LeafBytes uint64
 	// Discard has the array give the room of free space back to the store, whose media know how to.

@@ -35,12 +35,13 @@ func Keys(all []Estimate) []string {
 
 // widen takes over the intervals of another fit that is as good: what differs is not determined better than that. Parameters
 // that are lost so are not told apart, though each of the fits is steep in them.
-func (out *Fit) widen(other *Fit) {
+func (out *Fit) widen(other *Fit, quantile float64) {
 	var lost []string
 	for i := range out.Estimates {
 		e, o := &out.Estimates[i], &other.Estimates[i]
 		known := e.Known()
-		e.Low, e.High, e.Error = min(e.Low, o.Low), max(e.High, o.High), max(e.Error, o.Error)
+		e.Low, e.High = min(e.Low, o.Low), max(e.High, o.High)
+		e.Error = max(e.Error, o.Error, math.Log(e.High/e.Low)/2/quantile)
 		if e.judge(); known && !e.Known() {
 			lost = append(lost, e.Key)
 		}
@@ -85,8 +86,12 @@ func (f *fitter) conclude(p *point, j *mat.Dense) (*Fit, error) {
 			sd = scale / s
 		}
 		var loose []string
+		largest := 0.0 // of many parameters none may have much of a direction
 		for i := range k {
-			if math.Abs(v.At(i, c)) > 0.3 {
+			largest = max(largest, math.Abs(v.At(i, c)))
+		}
+		for i := range k {
+			if w := math.Abs(v.At(i, c)); w > 0.3 || w == largest {
 				loose = append(loose, f.params[i].Key)
 			}
 		}

@@ -76,6 +76,9 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 	if opt.Level == 0 {
 		opt.Level = 0.95
 	}
+	if len(opt.Free) == 0 {
+		return nil, errors.New("no setting is to be fitted; name some with --free")
+	}
 	params, err := opt.Model.Parameters(opt.Free)
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type region struct {
 	least, bound float64
 	quantile     float64 // of Student's t: so many standard errors from the best fit
 	variance     float64 // of the residuals: what they have, but not less than the measurement's part of it
+	final        bool    // it stays, though a place may be deeper: such a one is inside
 }
 
 // region returns where the fits are that the data do not refuse beside the best. All intervals together hold with the
@@ -36,7 +37,7 @@ func (f *fitter) region(best *point) region {
 	n, k := float64(len(f.obs)), float64(len(f.params))
 	q := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - k}.Quantile(1 - (1-f.opt.Level)/2/k)
 	variance := max(best.own, best.sum/(n-k))
-	return region{best.sum, best.sum + q*q*variance, q, variance}
+	return region{least: best.sum, bound: best.sum + q*q*variance, quantile: q, variance: variance}
 }
 
 // at returns how far from the best fit a place is: 1 is the region's edge. In a linear model it grows like the distance.
@@ -45,27 +46,29 @@ func (r region) at(p *point) float64 {
 }
 
 // deeper reports whether a place is so much below the best fit that this one was none.
-func (r region) deeper(p *point) bool { return p.sum < r.least-0.1*(r.bound-r.least) }
+func (r region) deeper(p *point) bool { return !r.final && p.sum < r.least-0.1*(r.bound-r.least) }
 
 // estimate returns the intervals of all parameters, and the best fit. That is the first of the ends, or a deeper one that
-// the walk along a parameter led to. Ends that are as good, but beyond the intervals, widen them.
+// the walk along a parameter led to. Ends that are as good, but beyond the intervals, widen them. When it has begun again often
+// enough, the intervals have the deeper places, too.
 func (f *fitter) estimate(ends []*point) (*Fit, *point, error) {
 	for restarts := 0; ; restarts++ {
 		best := ends[0]
 		r := f.region(best)
+		r.final = restarts == mostRestarts
 		out, deeper, err := f.intervals(best, r)
 		for i := 1; i < len(ends) && err == nil && deeper == nil; i++ {
 			if p := ends[i]; p.sum <= r.bound && out.beyond(p) {
 				var other *Fit
 				if other, deeper, err = f.intervals(p, r); err == nil && deeper == nil {
-					out.widen(other)
+					out.widen(other, r.quantile)
 				}
 			}
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		if deeper == nil || restarts == mostRestarts {
+		if deeper == nil {
 			return out, best, nil
 		}
 		if deeper, err = f.descend(deeper); err != nil {
@@ -173,8 +176,8 @@ func (f *fitter) walk(from *point, j *mat.Dense, k int, step float64, r region) 
 		went, gained := p.x[k]-in.x[k], r.at(p)-r.at(in)
 		in, j = p, jp
 		switch {
-		case math.Abs(x-p.x[k]) > 1e-9: // a whole number is as small or as large as it can be
-			return walked{edge: p.x[k], last: p}, nil
+		case math.Abs(x-p.x[k]) > 1e-9: // a whole number is as small as it can be, or as large as the search tries
+			return walked{edge: p.x[k], open: x > p.x[k], last: p}, nil
 		case math.Abs(p.x[k]-from.x[k]) > 2*vagueWidth:
 			return walked{open: true, last: p}, nil
 		case out != nil && (r.at(p) > 1-linear || math.Abs(out.x[k]-p.x[k]) < narrow):

@@ -70,7 +70,10 @@ func (m *Model) Parameters(keys []string) ([]Parameter, error) {
 		return nil, err
 	}
 	var out []Parameter
-	for _, k := range keys {
+	for i, k := range keys {
+		if slices.Contains(keys[:i], k) {
+			return nil, fmt.Errorf("%s is named twice; name each setting once (--free)", k)
+		}
 		v, ok := at(tree, k)
 		if !ok {
 			return nil, fmt.Errorf("profile %s has no setting %q; see: arraysim profile %s", m.Profile, k, m.Profile)

@@ -24,7 +24,7 @@ type Scrub struct {
 	at   uint64
 	pool *pool.Pool // of this step
 	buf  []byte
-	next int64
+	due  int64 // when the next step is
 	done func()
 
 	// Total is the mapped data at the start, in bytes, Bad the sectors that went on the list.
@@ -33,7 +33,7 @@ type Scrub struct {
 }
 
 const (
-	scrubRuns  = 1024 // of a map, that one step looks at
+	scrubSlots = extent.GarbageStep // of a map, that one step looks at for data
 	scrubStart = 1_000_000
 )
 
@@ -41,7 +41,7 @@ const (
 // unless it is stopped before. With repair, sectors are mended in which one bit was flipped;
 // nothing else may write meanwhile.
 func (c *Checker) NewScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
-	s := &Scrub{Checker: c, rate: rate, buf: make([]byte, layout.PieceSectors*block.SectorSize), next: c.Set.Exec.Now()}
+	s := &Scrub{Checker: c, rate: rate, buf: make([]byte, layout.PieceSectors*block.SectorSize), due: c.Set.Exec.Now()}
 	s.done = func() { done(s) }
 	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
 		Failed: func(x *backend.Op) { s.Bad += s.pool.NoteBad(x) },
@@ -54,7 +54,7 @@ func (c *Checker) NewScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	for _, v := range c.Set.Volumes() {
 		s.Total += v.Map.Sums().Data * block.SectorSize
 	}
-	c.Set.Exec.At(s.next+scrubStart, s.step)
+	c.Set.Exec.At(s.due+scrubStart, s.step)
 	return s
 }
 
@@ -82,24 +82,35 @@ func (s *Scrub) step() {
 		return
 	}
 	v := c.Set.Vols[s.vol]
-	var data extent.Run
-	runs := 0
-	v.Map.Walk(block.Range{Start: s.at, Count: v.Spec.Sectors - s.at}, func(x extent.Run) bool {
-		s.at = x.End()
-		if x.State == block.Data {
-			data = x
-			data.Count = min(x.Count, layout.PieceSectors)
-			s.at = data.End()
-			return false
-		}
-		runs++
-		return runs < scrubRuns
-	})
+	data := s.next(v)
+	s.at = data.End()
 	s.pool = v.Pool()
 	s.back.Begin()
 	s.read(data.Phys, data.Count)
 	s.back.End()
 	c.Stepped()
+}
+
+// next returns the next run of data of a volume, at most a piece, or where the scrub goes on if there is none nearby. A walk
+// joins what lies in a row: over all of the volume it would look for the end of a run of which a piece is read.
+func (s *Scrub) next(v *pool.Volume) (data extent.Run) {
+	data.Start = s.at
+	found := false
+	v.Map.WalkStates(block.Range{Start: s.at, Count: v.Spec.Sectors - s.at}, scrubSlots, func(x extent.Run) bool {
+		if found = x.State == block.Data; found {
+			data.Start = x.Start
+		} else {
+			data.Start = x.End()
+		}
+		return !found
+	})
+	if found {
+		v.Map.Walk(block.Range{Start: data.Start, Count: min(layout.PieceSectors, v.Spec.Sectors-data.Start)}, func(x extent.Run) bool {
+			data = x
+			return false
+		})
+	}
+	return data
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).
@@ -127,9 +138,9 @@ func (s *Scrub) read(phys, n uint64) {
 // pace sets the time of the next step.
 func (s *Scrub) pace() {
 	now := s.Set.Exec.Now()
-	s.next = max(s.next, now)
+	s.due = max(s.due, now)
 	if s.rate > 0 {
-		s.next += layout.PieceSectors * block.SectorSize * 1_000_000_000 / s.rate
+		s.due += layout.PieceSectors * block.SectorSize * 1_000_000_000 / s.rate
 	}
-	s.Set.Exec.At(s.next, s.step)
+	s.Set.Exec.At(s.due, s.step)
 }

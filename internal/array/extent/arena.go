@@ -28,8 +28,8 @@ type node struct {
 //
 // The executor of its owner serialises all calls of an Arena, its Maps and its Refs.
 type Arena struct {
-	// LeafBytes is what leaves may take that are not packed, beside those that the next checkpoint
-	// writes. Whoever changes it does so before there are maps.
+	// LeafBytes is what leaves may take that are not packed. Those that the next checkpoint writes count,
+	// and are not packed before that. Whoever changes it does so before there are maps.
 	LeafBytes uint64
 
 	nodes     []*node

@@ -275,7 +275,7 @@ func (m *Map) find(w uint64) (window.Slot, uint64) {
 // HasData reports whether a window has data, perhaps among other states.
 func (m *Map) HasData(w uint64) bool {
 	s, _ := m.find(w)
-	return s.Kind() == window.KindData || s.Kind() == window.KindDetail
+	return s.Kind() == window.KindData || s.Kind() == window.KindDetail && m.arena.windows.Sums(s).Data > 0
 }
 
 // Entries counts the maximal runs of equal state (physically contiguous for

@@ -98,9 +98,88 @@ func (r *rig) compareSums(v *volume) {
 	}
 }
 
+// comparePart compares a part of a map with the model, while whoever is told of it looks at other parts, which may be packed.
+func (r *rig) comparePart(v *volume) {
+	r.t.Helper()
+	g := r.where(v)
+	at := g.Start
+	v.m.Walk(g, func(x Run) bool {
+		if x.Start != at || x.Count == 0 || x.End() > g.End() {
+			r.fatalf("volume %d: a run %v of %v comes behind sector %d", v.id, x.Range, g, at)
+		}
+		for other := range 3 {
+			r.compareWindow(r.vols[(other+int(at))%len(r.vols)])
+		}
+		for ; at < x.End(); at++ {
+			got := sector{state: x.State}
+			if x.State == block.Data {
+				got.phys = x.Phys + at - x.Start
+			}
+			if got != v.sectors[at] {
+				r.fatalf("volume %d, sector %d of %v: %v, not %v", v.id, at, g, got, v.sectors[at])
+			}
+		}
+		return r.rnd.IntN(50) > 0 || at == g.End()
+	})
+	slots, at := 1+r.rnd.IntN(50), g.Start
+	v.m.WalkStates(g, slots, func(x Run) bool {
+		if x.Start != at || x.Count == 0 || x.End() > g.End() {
+			r.fatalf("volume %d: a state of %v of %v comes behind sector %d", v.id, x.Range, g, at)
+		}
+		r.compareWindow(v)
+		for ; at < x.End(); at++ {
+			if v.sectors[at].state != x.State {
+				r.fatalf("volume %d, sector %d: %v, not %v", v.id, at, x.State, v.sectors[at].state)
+			}
+		}
+		return true
+	})
+	if least := min(g.End(), g.Start&^(layout.WindowSectors-1)+uint64(slots)<<layout.WindowShift); at < least {
+		r.fatalf("volume %d: of %v states are told up to sector %d, in %d slots", v.id, g, at, slots)
+	}
+	r.compareCost(v)
+}
+
+// compareWindow compares what a map says of any window.
+func (r *rig) compareWindow(v *volume) {
+	r.t.Helper()
+	w := r.rnd.Uint64N(uint64(windowsOf(len(v.sectors))))
+	data := slices.ContainsFunc(v.sectors[w<<layout.WindowShift:min((w+1)<<layout.WindowShift, uint64(len(v.sectors)))], func(s sector) bool { return s.state == block.Data })
+	if got := v.m.HasData(w); got != data {
+		r.fatalf("volume %d, window %d has data: %v, not %v", v.id, w, got, data)
+	}
+}
+
+// compareCost compares what it takes to anchor some ranges, which may lie in one another.
+func (r *rig) compareCost(v *volume) {
+	r.t.Helper()
+	var ranges []block.Range
+	windows := map[uint64]bool{}
+	for range 1 + r.rnd.IntN(3) {
+		g := r.where(v)
+		if r.rnd.IntN(5) == 0 {
+			g.Count = 0
+		}
+		ranges = append(ranges, g)
+		for w := g.Start >> layout.WindowShift; g.Count > 0 && w <= (g.End()-1)>>layout.WindowShift; w++ {
+			windows[w] = true
+		}
+	}
+	want := int64(0)
+	for w := range windows {
+		if s, _ := v.m.find(w); !v.m.anchored(s) && !v.m.private(s) {
+			want++
+		}
+	}
+	if got := v.m.AnchorCost(ranges); got != want {
+		r.fatalf("volume %d: to anchor %v takes %d grains, not %d", v.id, ranges, got, want)
+	}
+}
+
 // compare compares a map with the model, sector by sector, and what it says of itself.
 func (r *rig) compare(v *volume) {
 	r.t.Helper()
+	r.comparePart(v)
 	r.compareSums(v)
 	at, entries := uint64(0), 0
 	v.m.Walk(block.Range{Count: uint64(len(v.sectors))}, func(x Run) bool {

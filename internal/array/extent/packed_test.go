@@ -196,3 +196,24 @@ func TestLargeLeafStays(t *testing.T) {
 		t.Errorf("%d leaves are packed, %d are not; %d entries, %d before", r.arena.windows.Packed(), r.arena.loose, v.m.Entries(70000), before)
 	}
 }
+
+// TestLimitHoldsBehindABurst: where very many leaves have changed at once, few are not packed afterwards, however they are looked at.
+func TestLimitHoldsBehindABurst(t *testing.T) {
+	const leaves, may = 4000, 40
+	r := newRigOf(t)
+	r.arena.LeafBytes = may * uint64(unsafe.Sizeof(node{}))
+	v := r.add(70000, false)
+	v.m.Grow(leaves << 15)
+	for leaf := range uint64(leaves) {
+		v.m.SetState(leaf<<15, leaf<<15+128, block.Zero)
+	}
+	r.finish()
+	most := 0
+	for range 5 * leaves {
+		v.m.HasData(r.rnd.Uint64N(leaves << fanoutBits))
+		most = max(most, r.arena.loose)
+	}
+	if most > 2*may || r.arena.windows.Packed() < leaves-2*may {
+		t.Errorf("up to %d leaves are not packed, and %d may", most, may)
+	}
+}

@@ -3,7 +3,8 @@
 // pages.
 //
 // Invariant: while an mdisk redoes, the cache holds back what goes to it, and Mdisk.redo has the
-// pages that were written to it and not synced. They are retired when the redo ends.
+// pages that were written to it and not synced. They are retired when the redo ends. A redo does not wait
+// for units for which there is no room, which may be never: those are sent again behind it, all of each.
 
 package pool
 
@@ -20,9 +21,12 @@ import (
 type Mdisk struct {
 	*backend.Mdisk
 	pool   *Pool
-	parked []*Unit  // units that failed because it is offline
-	redo   []uint32 // while it redoes: the pages that are written again
-	lane   lane     // its discards
+	parked []*Unit // units that failed because it is offline
+	// resting is how many units that were refused for want of room wait to be sent again: nothing of them is on its way.
+	resting int
+	behind  []*Unit  // of these, those that wait for the end of a redo
+	redo    []uint32 // while it redoes: the pages that are written again
+	lane    lane     // its discards
 }
 
 // ReadHooks are what the mdisks tell of the requests' reads.
@@ -65,7 +69,7 @@ func (set *Set) lost(b *backend.Mdisk) {
 // toRewrite returns what a redo of an mdisk writes: all pages that are written and not synced.
 func (set *Set) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
 	d := set.mdisk(b)
-	if d.pool.Part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
+	if d.pool.Part.InFlight(b.Number()) > d.resting { // what is on its way has to be written again, too
 		return nil, false
 	}
 	// A page may have been there whose space is free by now. Where that is being discarded, it is free for good.
@@ -124,6 +128,11 @@ func (set *Set) rewritten(b *backend.Mdisk) {
 	d.pool.Part.Hold(b.Number(), false)
 	set.Cache.Retire(d.redo)
 	d.redo = nil
+	behind := d.behind
+	d.behind = nil
+	for _, u := range behind {
+		set.retry(u)
+	}
 	d.pool.discardSoon()
 	d.pool.Part.Kick()
 }

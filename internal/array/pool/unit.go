@@ -105,6 +105,18 @@ func (u *Unit) start(x *backend.Op) {
 // would need more: the rest of it is for what has its place there.
 func (p *Pool) Roomless() bool { return p.Part.Refused()*4 > p.Part.Limit() }
 
+// retry sends a unit that failed again. One that was refused waits for the end of a redo, which did not wait for it.
+func (set *Set) retry(u *Unit) {
+	if u.refused {
+		if u.d.Redoing() {
+			u.d.behind = append(u.d.behind, u)
+			return
+		}
+		u.d.resting--
+	}
+	set.issue(u)
+}
+
 func (set *Set) destageDone(x *backend.Op) {
 	u := x.Ctx.(*Unit)
 	if x.IO.Err != nil {
@@ -132,9 +144,12 @@ func (set *Set) unitDone(u *Unit) {
 			u.refused = true
 			u.pool.Part.Refuse(&u.Batch, 1)
 		}
+		if u.refused {
+			u.d.resting++
+		}
 		set.Exec.At(set.Exec.Now()+wait, func() {
 			if !set.Back.Stopped() { // else its pages stay in NVRAM
-				set.issue(u)
+				set.retry(u)
 				set.Up.Step()
 			}
 		})

@@ -158,16 +158,18 @@ func (v *Volume) unplace(n int) {
 	}
 }
 
-// target finds where a window's sectors go: into a grain that it has for itself, or into a new one.
+// target finds where a window's sectors go: into a grain that it has for itself, or into a new one. Without room at the
+// mdisks only sectors that the map has are written, since others need more room in a grain that is there, too.
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
-	if phys, mapped, ok := v.Map.InPlace(w.index, w.first, w.n); ok {
-		w.phys, w.edit = phys, !mapped || v.Pool().Bad.Any(phys+w.first, w.n) // a start takes off its list what an edit has written
-		return v.Pool().Writable(phys)
-	}
-	if v.Pool().Roomless() { // what is acknowledged would stay in the cache, without room for what has its place
+	phys, mapped, inPlace := v.Map.InPlace(w.index, w.first, w.n)
+	if !mapped && v.Pool().Roomless() { // what is acknowledged would stay in the cache, without room for what has its place
 		v.e.scratch.wait, v.e.scratch.again = false, false
 		return block.NoSpace
+	}
+	if inPlace {
+		w.phys, w.edit = phys, !mapped || v.Pool().Bad.Any(phys+w.first, w.n) // a start takes off its list what an edit has written
+		return v.Pool().Writable(phys)
 	}
 	if g, ok := v.Map.Allocate(w.index); ok {
 		w.phys, w.fresh = g<<layout.WindowShift, true

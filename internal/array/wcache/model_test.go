@@ -50,7 +50,7 @@ func (r *rig) step() {
 	part := r.rnd.IntN(len(r.parts))
 	p, md := r.parts[part], r.rnd.IntN(rigMdisks)
 	at := [2]int{part, md}
-	switch r.rnd.IntN(24) {
+	switch r.rnd.IntN(26) {
 	case 0, 1, 2, 3, 4, 5, 6, 7:
 		first := r.rnd.IntN(layout.PageSectors)
 		r.write(part*2+r.rnd.IntN(2), r.randomKey(part), first, 1+r.rnd.IntN(layout.PageSectors-first),
@@ -64,7 +64,9 @@ func (r *rig) step() {
 		}
 	case 13, 14, 15:
 		if n := len(r.flights); n > 0 {
-			r.arrive(r.rnd.IntN(n))
+			if i := r.rnd.IntN(n); !r.flights[i].parked { // else its mdisk is not there
+				r.arrive(i)
+			}
 		}
 	case 16:
 		r.endSync()
@@ -76,7 +78,9 @@ func (r *rig) step() {
 	case 19:
 		r.clock.RunUntil(r.clock.Now() + r.rnd.Int64N(1e9))
 	case 20:
-		p.SetAway(md, !p.lanes[md].away)
+		away := !p.lanes[md].away
+		p.SetAway(md, away)
+		r.park(p, md, away)
 		p.Kick()
 		r.look()
 	case 21:
@@ -85,8 +89,15 @@ func (r *rig) step() {
 		r.c.SetMirrored(r.rnd.IntN(2) == 0)
 		p.SetMode(Mode(r.rnd.IntN(3)))
 	case 23:
-		if pages, ok := r.redos[at]; ok && p.InFlight(md) == 0 {
-			r.rewrite(at, pages)
+		// What waits for room a redo does not wait for: all of it is written again behind that.
+		if refused, _ := r.refused(p, md); p.InFlight(md) == refused {
+			if pages, ok := r.redos[at]; ok {
+				r.rewrite(at, pages)
+			}
+		}
+	case 24, 25:
+		if n := len(r.flights); n > 0 {
+			r.refuse(r.rnd.IntN(n))
 		}
 	}
 	r.look()
@@ -140,6 +151,7 @@ func (r *rig) settle() {
 	for part, p := range r.parts {
 		for md := range rigMdisks {
 			p.SetAway(md, false)
+			r.park(p, md, false)
 			for n := len(r.flights) - 1; n >= 0; n-- {
 				r.arrive(n)
 			}

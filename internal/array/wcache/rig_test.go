@@ -64,7 +64,9 @@ type cell struct {
 // flight is a batch on its way, with the values that it takes along.
 type flight struct {
 	Batch
-	values [][layout.PageSectors]uint32
+	values  [][layout.PageSectors]uint32
+	refused bool // its mdisk has no room for it
+	parked  bool // its mdisk is offline
 }
 
 // rig is a cache, the back end below it, and a model of both.
@@ -242,9 +244,78 @@ func (r *rig) send(part int, waiting bool) bool {
 	return true
 }
 
+// refuse has a batch that is on its way wait for room.
+func (r *rig) refuse(n int) {
+	if f := r.flights[n]; !f.refused {
+		f.refused = true
+		f.Part.Refuse(&f.Batch, 1)
+	}
+}
+
+// park has batches that are on their way wait until their mdisk is back, or ends that.
+func (r *rig) park(p *Partition, mdisk int, away bool) {
+	for _, f := range r.flights {
+		if f.Part == p && f.Mdisk == mdisk && f.parked != away && (!away || r.rnd.IntN(2) == 0) {
+			if f.parked = away; away {
+				p.Park(len(f.Pages))
+			} else {
+				p.Park(-len(f.Pages))
+			}
+		}
+	}
+}
+
+// refused returns the batches that wait for room at an mdisk, and their pages.
+func (r *rig) refused(p *Partition, mdisk int) (batches, pages int) {
+	for _, f := range r.flights {
+		if f.refused && f.Part == p && f.Mdisk == mdisk {
+			batches, pages = batches+1, pages+len(f.Pages)
+		}
+	}
+	return batches, pages
+}
+
+// checkHeldUp compares what cannot get to its mdisk with what the partitions say.
+func (r *rig) checkHeldUp() {
+	r.t.Helper()
+	all := 0
+	for _, p := range r.parts {
+		refused, pinned := 0, 0
+		for md := range rigMdisks {
+			batches, pages := r.refused(p, md)
+			refused += pages
+			if l := p.lanes[md]; l.refused != batches || l.refusedPages != pages || p.AnyRefused(md) != (batches > 0) {
+				r.t.Errorf("partition %d, mdisk %d: %d batches of %d pages were refused, the count says %d of %d", p.id, md, batches, pages, l.refused, l.refusedPages)
+			}
+		}
+		for i := range r.c.pages {
+			if pg := &r.c.pages[i]; pg.state == Pinned && pg.key.Pool() == p.id {
+				pinned++
+			}
+		}
+		for _, f := range r.flights {
+			if f.parked && f.Part == p {
+				pinned += len(f.Pages)
+			}
+		}
+		if all += pinned; p.Refused() != refused || p.Pinned() != pinned {
+			r.t.Errorf("partition %d: %d pages were refused and %d are pinned, the counts say %d and %d", p.id, refused, pinned, p.Refused(), p.Pinned())
+		}
+	}
+	if r.c.pinned != all {
+		r.t.Errorf("%d pages are pinned, the count says %d", all, r.c.pinned)
+	}
+}
+
 // arrive ends a batch that is on its way.
 func (r *rig) arrive(n int) {
 	f := r.flights[n]
+	if f.refused {
+		f.Part.Refuse(&f.Batch, -1)
+	}
+	if f.parked {
+		f.Part.Park(-len(f.Pages))
+	}
 	r.flights = append(r.flights[:n], r.flights[n+1:]...)
 	for n, i := range f.Pages {
 		r.store(r.c.Key(i), f.Masks[n], f.values[n])
@@ -317,6 +388,7 @@ func (r *rig) check() {
 	}
 	r.c.CheckConservation(n)
 	r.c.Check(n, true)
+	r.checkHeldUp()
 	for _, p := range r.parts {
 		settle := 0
 		for i := range r.c.pages {
