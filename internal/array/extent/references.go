@@ -20,9 +20,14 @@ func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
 		(base + layout.WindowSectors) >> layout.WindowShift
 }
 
-// eachGrain calls fn for each grain that the layers of a window lie in, one or two of each.
+// eachGrain calls fn for each grain that the layers of a window, or of a packed leaf, lie in: one or two
+// of each.
 func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
 	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
+		if window.Aligned(base) {
+			fn(base >> layout.WindowShift)
+			return true
+		}
 		g, first, next := grainsOf(base)
 		if !mask.And(first).Empty() {
 			fn(g)
@@ -32,6 +37,24 @@ func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
 		}
 		return true
 	})
+}
+
+// eachReference calls fn for each grain that the layers below a slot lie in. It unpacks no leaf.
+func (m *Map) eachReference(s window.Slot, fn func(grain uint64)) {
+	if s.Kind() != window.KindChild {
+		m.eachGrain(s, fn)
+		return
+	}
+	nd := m.arena.nodes[s.Value()]
+	for _, t := range &nd.slots {
+		switch base := t.Value(); {
+		case t.Uniform():
+		case t.Kind() == window.KindData && window.Aligned(base): // nearly all are
+			fn(base >> layout.WindowShift)
+		default:
+			m.eachReference(t, fn)
+		}
+	}
 }
 
 // Take takes references for a layer that had the sectors in had and gains add.
