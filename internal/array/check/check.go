@@ -17,7 +17,7 @@ package check
 import (
 	"fmt"
 
-	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -94,28 +94,41 @@ func (c *Checker) names(r *Report) wcache.Names {
 	}
 }
 
-// pool compares the maps of a pool's volumes with the account of its space.
-func (c *Checker) pool(r *Report, p *pool.Pool) {
-	refs := p.Alloc.NewCounts()
-	for _, v := range p.Volumes() {
-		r.Volumes++
-		r.Windows += v.Map.AddReferences(refs)
-		for _, why := range v.Map.CheckTree() {
-			r.add("map: volume %s: %s", v.Spec.Name, why)
+// beginAudit begins to compare the maps of a pool's volumes with the account of its space.
+func (c *Checker) beginAudit(r *Report, p *pool.Pool) *extent.Audit {
+	return c.Set.Arena.NewAudit(p.Alloc, func(vol uint32, why string) {
+		who := fmt.Sprintf("number %d, which is gone", vol)
+		if v := c.Set.Vols[vol]; v != nil {
+			who = v.Spec.Name
 		}
-	}
-	pending := c.Set.Arena.HasGarbage()
-	for _, why := range p.Alloc.Check(alloc.Users{Refs: refs, Holds: c.Set.Arena.Holds(), Garbage: pending}) {
+		r.add("map: volume %s: %s", who, why)
+	})
+}
+
+// closeAudit ends what beginAudit began, when it has been everywhere.
+func (c *Checker) closeAudit(r *Report, p *pool.Pool, u *extent.Audit) {
+	r.Volumes += len(p.Volumes())
+	r.Windows += u.Windows()
+	for _, why := range u.Compare() {
 		r.add("space: pool %s: %s", p.Name(), why)
 	}
-	if pending {
+	u.End()
+	if c.Set.Arena.HasGarbage() {
 		return
 	}
 	for _, v := range p.Members() {
-		for _, why := range v.Map.CheckAccount(v.Entitled()) {
-			r.add("space: volume %s: %s", v.Spec.Name, why)
+		if got, want := v.Map.Tenant().Entitled, v.Entitled(); got != want {
+			r.add("space: volume %s: its account promises %d windows their space, its map %d", v.Spec.Name, got, want)
 		}
 	}
+}
+
+// pool compares the maps of a pool's volumes with the account of its space at once.
+func (c *Checker) pool(r *Report, p *pool.Pool) {
+	u := c.beginAudit(r, p)
+	for u.Step(auditSlots) {
+	}
+	c.closeAudit(r, p, u)
 }
 
 func (c *Checker) cache(r *Report, verify bool) { r.Pages += c.Set.Cache.Check(c.names(r), verify) }

@@ -17,7 +17,8 @@
 //	checkpoint.go  what a checkpoint writes, in which order
 //	encode.go      how it is written
 //	load.go        how it is read again
-//	check.go       what is verified
+//	found.go       what an audit has found, kept right while maps change
+//	audit.go       what is verified: maps, and the space against them
 //
 // # Invariants
 //

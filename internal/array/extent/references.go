@@ -64,16 +64,16 @@ func (m *references) Take(base uint64, add, had layout.Mask) {
 	}
 	if window.Aligned(base) {
 		if !add.Empty() && had.Empty() {
-			m.space.Retain(base >> layout.WindowShift)
+			m.retain(base >> layout.WindowShift)
 		}
 		return
 	}
 	g, first, next := grainsOf(base)
 	if !add.And(first).Empty() && had.And(first).Empty() {
-		m.space.Retain(g)
+		m.retain(g)
 	}
 	if !add.AndNot(first).Empty() && had.AndNot(first).Empty() {
-		m.space.Retain(next)
+		m.retain(next)
 	}
 }
 
@@ -96,10 +96,24 @@ func (m *references) giveGrain(g, base uint64, lost, left layout.Mask) {
 	switch {
 	case lost.Empty():
 	case left.Empty():
-		m.space.Release(g)
+		m.release(g)
 	case m.space.Sole(g):
 		// Nobody else can see these sectors: what is dirty of them need not be destaged.
 		m.drop(base, lost)
+	}
+}
+
+func (m *references) retain(g uint64) {
+	m.space.Retain(g)
+	for _, u := range m.arena.audits {
+		u.retained((*Map)(m), g)
+	}
+}
+
+func (m *references) release(g uint64) {
+	m.space.Release(g)
+	for _, u := range m.arena.audits {
+		u.released((*Map)(m), g)
 	}
 }
 
