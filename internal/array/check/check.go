@@ -8,6 +8,7 @@
 //	Checker   nothing: it reads what pools have                           check.go
 //	Scrub     how far a reading of all data at rest is                    scrub.go
 //	Verify    how far a check in small steps is, and what it has found    verify.go
+//	naming    how far the search is for who has bad sectors               naming.go
 //
 // # Concurrency
 //
@@ -71,14 +72,9 @@ func (c *Checker) All(verify bool) Report {
 		c.pool(&r, p)
 	}
 	c.cache(&r, verify)
-	c.health(&r)
+	for n := c.newNaming(&r); n.step(); {
+	}
 	return r
-}
-
-// health names what is known to be damaged.
-func (c *Checker) health(r *Report) {
-	c.nameBad(r)
-	c.Known(r.add)
 }
 
 // Conservation checks that admitted + recovered = dirty + destaged + overwritten + discarded.
@@ -96,13 +92,15 @@ func (c *Checker) names(r *Report) wcache.Names {
 
 // beginAudit begins to compare the maps of a pool's volumes with the account of its space.
 func (c *Checker) beginAudit(r *Report, p *pool.Pool) *extent.Audit {
-	return c.Set.Arena.NewAudit(p.Alloc, func(vol uint32, why string) {
-		who := fmt.Sprintf("number %d, which is gone", vol)
-		if v := c.Set.Vols[vol]; v != nil {
-			who = v.Spec.Name
-		}
-		r.add("map: volume %s: %s", who, why)
-	})
+	return c.Set.Arena.NewAudit(p.Alloc, func(vol uint32, why string) { r.add("map: volume %s: %s", c.volume(vol), why) })
+}
+
+// volume names a volume whose map is or was there: it may have gone since.
+func (c *Checker) volume(id uint32) string {
+	if v := c.Set.Vols[id]; v != nil {
+		return v.Spec.Name
+	}
+	return fmt.Sprintf("number %d, which is gone", id)
 }
 
 // closeAudit ends what beginAudit began, when it has been everywhere.
@@ -132,26 +130,3 @@ func (c *Checker) pool(r *Report, p *pool.Pool) {
 }
 
 func (c *Checker) cache(r *Report, verify bool) { r.Pages += c.Set.Cache.Check(c.names(r), verify) }
-
-// nameBad adds the bad sectors to a report: where they lie, and who has them.
-func (c *Checker) nameBad(r *Report) {
-	const shown = 20
-	for _, p := range c.Set.Pools() {
-		list := p.Bad.List()
-		for _, phys := range list[:min(len(list), max(0, shown-r.BadSectors))] {
-			md, off, _ := p.Alloc.Locate(phys)
-			who := "nobody"
-			for _, v := range p.Volumes() {
-				if lba, ok := v.LBAOf(phys); ok {
-					who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
-					break
-				}
-			}
-			r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reads of it are medium errors until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
-		}
-		r.BadSectors += len(list)
-	}
-	if n := r.BadSectors - shown; n > 0 {
-		r.add("data: %d more sectors have a wrong checksum", n)
-	}
-}

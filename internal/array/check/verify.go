@@ -18,6 +18,7 @@ type Verify struct {
 	audit  *extent.Audit // of the first of pools
 	page   uint32
 	scrub  *Scrub
+	naming *naming
 	r      Report
 	phase  int
 	Mended int
@@ -56,9 +57,12 @@ func (v *Verify) Step(done func(more bool)) {
 		v.phase++
 		v.scrub = c.NewScrub(0, v.repair, func(s *Scrub) {
 			v.Mended = s.Mended()
-			c.health(&v.r)
-			done(false)
+			v.naming = c.newNaming(&v.r)
+			done(true)
 		})
+		return
+	case !v.naming.step():
+		done(false)
 		return
 	}
 	done(true)

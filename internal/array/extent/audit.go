@@ -15,7 +15,7 @@ import (
 // NewAudit begins an audit of a space. It calls problem with what is wrong with the map of a volume,
 // a line each. It is the caller's to End.
 func (a *Arena) NewAudit(space *alloc.Space, problem func(vol uint32, why string)) *Audit {
-	u := &Audit{arena: a, space: space, found: space.NewCounts(), problem: problem}
+	u := &Audit{tour: tour{arena: a, space: space}, found: space.NewCounts(), problem: problem}
 	a.audits = append(a.audits, u)
 	space.Watch(u.found)
 	return u
@@ -63,49 +63,22 @@ func (u *Audit) users() alloc.Users {
 // the totals of all extents. Preconditions: Step has returned false, and nothing has changed since.
 func (u *Audit) Compare() []string { return append(u.wrong, u.space.CheckTotals(u.users())...) }
 
-// next returns the map in which the audit goes on, nil if it has been everywhere.
-func (u *Audit) next() *Map {
-	for maps := u.arena.maps; int(u.vol) < len(maps); u.vol, u.leaf = u.vol+1, 0 {
-		if m := maps[u.vol]; m != nil && m.space == u.space && u.leaf>>(fanoutBits*uint(m.levels-1)) == 0 {
-			return m
-		}
-	}
-	return nil
-}
-
 // visit looks at the leaf where the audit is, and at the nodes above it that begin there, and goes on
-// to the next leaf. Where there is a state instead, it goes on behind that. It returns the number of
-// slots that it has looked at.
+// to the next leaf. It returns the number of slots that it has looked at.
 func (u *Audit) visit(m *Map) (slots int) {
-	s, height := m.root, m.levels
 	if u.leaf == 0 {
-		if got := m.slotSums(s, height); got != m.sum {
+		if got := m.slotSums(m.root, m.levels); got != m.sum {
 			u.problem(m.vol, fmt.Sprintf("the root says %+v, its tree has %+v", m.sum, got))
 		}
 	}
-	shift := func() uint { return fanoutBits * uint(height-1) } // log2 of the leaves below s
-	for s.Kind() == window.KindChild {
-		nd, index := m.arena.nodes[s.Value()], u.leaf>>shift()
-		if nd == nil || nd.level != height-1 || nd.vol != m.vol || nd.index != index {
-			u.problem(m.vol, fmt.Sprintf("an entry of height %d leads to a page that is not its", height))
-			break
+	return u.tour.visit(m, func(nd *node, at nodeKey) bool {
+		if nd == nil || nd.key() != at {
+			u.problem(m.vol, fmt.Sprintf("an entry of height %d leads to a page that is not its", at.level+1))
+			return false
 		}
-		if index<<shift() == u.leaf {
-			u.node(m, nd)
-			slots += fanout
-		}
-		if height == 1 {
-			break
-		}
-		height--
-		s = nd.slots[u.leaf>>shift()&(fanout-1)]
-	}
-	if s.Kind() == window.KindPacked {
-		m.look(s, u.leaf, func(nd *node) { u.node(m, nd) })
-		slots += fanout
-	}
-	u.leaf = (u.leaf>>shift() + 1) << shift()
-	return slots + 1
+		u.node(m, nd)
+		return true
+	})
 }
 
 // node compares the sums of a node with those of its slots, and counts what its windows have.

@@ -22,11 +22,8 @@ import (
 // Homes need no such care: a grain that became one since the audit began is taken for one (see
 // alloc.Space.Watch), and who is none any more nobody asks for.
 type Audit struct {
-	arena   *Arena
-	space   *alloc.Space
+	tour
 	found   *alloc.Counts
-	vol     uint32 // where it is: at this volume,
-	leaf    uint64 // and at the leaf with this index
 	below   uint64 // leaves before this one of what is being collected are in found
 	windows int
 	problem func(vol uint32, why string)

@@ -30,11 +30,38 @@ func (r *rig) check() {
 			r.fatalf("grain %d: the maps have %d references, the model %d", g, got, want)
 		}
 	}
+	r.checkSearch()
 	for _, h := range r.refs {
 		r.compareRef(h)
 	}
 	if layers, states := r.arena.windows.Live(); states > layers {
 		r.fatalf("%d windows have states, of %d", states, layers)
+	}
+}
+
+// checkSearch looks for a few physical sectors.
+func (r *rig) checkSearch() {
+	r.t.Helper()
+	var phys []uint64
+	var want []Place
+	for range r.rnd.IntN(4) {
+		p := r.rnd.Uint64N(uint64(r.space.Grains())) << layout.WindowShift
+		if r.rnd.IntN(2) == 0 {
+			p += r.rnd.Uint64N(layout.WindowSectors)
+		}
+		x := Place{Phys: p}
+		for _, v := range r.vols {
+			if lba := slices.Index(v.sectors, sector{block.Data, p}); lba >= 0 && !x.Found {
+				x = Place{p, true, v.id, uint64(lba)}
+			}
+		}
+		phys, want = append(phys, p), append(want, x)
+	}
+	s := r.arena.NewSearch(r.space, phys)
+	for s.Step(1 + r.rnd.IntN(300)) {
+	}
+	if !slices.Equal(s.Places(), want) {
+		r.fatalf("the sectors %d are found at %+v, not at %+v", phys, s.Places(), want)
 	}
 }
 
