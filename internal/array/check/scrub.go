@@ -33,7 +33,7 @@ type Scrub struct {
 }
 
 const (
-	scrubRuns  = 1024 // of a map, that one step looks at
+	scrubSlots = 4096 // of a map, that one step looks at
 	scrubStart = 1_000_000
 )
 
@@ -82,24 +82,35 @@ func (s *Scrub) step() {
 		return
 	}
 	v := c.Set.Vols[s.vol]
-	var data extent.Run
-	runs := 0
-	v.Map.Walk(block.Range{Start: s.at, Count: v.Spec.Sectors - s.at}, func(x extent.Run) bool {
-		s.at = x.End()
-		if x.State == block.Data {
-			data = x
-			data.Count = min(x.Count, layout.PieceSectors)
-			s.at = data.End()
-			return false
-		}
-		runs++
-		return runs < scrubRuns
-	})
+	data := s.nextData(v)
 	s.pool = v.Pool()
 	s.back.Begin()
 	s.read(data.Phys, data.Count)
 	s.back.End()
 	c.Stepped()
+}
+
+// nextData returns the next run of data of a volume, at most a piece of it, or an empty one if there is
+// none near. It looks at states first: a run can be as long as the volume, and Walk goes to its end.
+func (s *Scrub) nextData(v *pool.Volume) (data extent.Run) {
+	end := v.Spec.Sectors
+	v.Map.WalkStates(block.Range{Start: s.at, Count: end - s.at}, scrubSlots, func(x extent.Run) bool {
+		if x.State == block.Data {
+			s.at = x.Start
+			data.Count = min(end-s.at, layout.PieceSectors)
+			return false
+		}
+		s.at = x.End()
+		return true
+	})
+	if data.Count > 0 {
+		v.Map.Walk(block.Range{Start: s.at, Count: data.Count}, func(x extent.Run) bool {
+			data = x
+			return false
+		})
+		s.at = data.End()
+	}
+	return data
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).
