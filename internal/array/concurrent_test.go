@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -45,6 +46,8 @@ type swarm struct {
 	stamp   uint64
 	caps    capKept
 	tear    tear
+	slow    *extent.Audit // goes on while commands do
+	slowly  int           // that have ended
 	// shake changes policies and breaks and mends hardware; heal mends all of it.
 	shake, heal func()
 }
@@ -98,7 +101,11 @@ func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 				s.clock.Step()
 			}
 			s.land()
+			s.stepAudit()
 		}
+	}
+	if s.slowly == 0 {
+		t.Error("no audit in steps came to its end")
 	}
 	if s.heal != nil {
 		s.heal()
@@ -134,6 +141,24 @@ func (s *swarm) audit() {
 	}
 }
 
+// stepAudit goes on with an audit of a pool's maps, or begins one.
+func (s *swarm) stepAudit() {
+	s.t.Helper()
+	if s.slow == nil {
+		p := s.vols[s.rnd.IntN(len(s.vols))].Pool()
+		s.slow = s.a.set.Arena.NewAudit(p.Alloc, func(vol uint32, why string) { s.t.Fatalf("an audit in steps: volume %d: %s", vol, why) })
+	}
+	if s.slow.Step(s.rnd.IntN(300)) {
+		return
+	}
+	for _, why := range s.slow.Compare() {
+		s.t.Fatalf("an audit in steps: %s", why)
+	}
+	s.slow.End()
+	s.slow = nil
+	s.slowly++
+}
+
 // restart kills the array where it stands and recovers. What was under way may have
 // happened or not, sector by sector; what is found is then the truth.
 func (s *swarm) restart() {
@@ -147,7 +172,7 @@ func (s *swarm) restart() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.a = a
+	s.a, s.slow = a, nil
 	a.ckpt.StepNodes = 1
 	s.caps = capKept{}
 	s.caps.look(a) // what the start found

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // BenchmarkStart opens an array of files with 1,000 volumes and 10 million map entries, as
-// it was stopped, with all leaves packed that can be and with none.
+// it was stopped, with all leaves packed that can be and with none, and checks it.
 func BenchmarkStart(b *testing.B) {
 	const volumes, windows = 1000, 5000
 	dir, err := os.MkdirTemp("/dev/shm", "arraysim-bench-")
@@ -67,9 +68,10 @@ func BenchmarkStart(b *testing.B) {
 			}
 			before := heapObjects()
 			for b.Loop() {
-				start, peak := time.Now(), heapPeak()
+				start, cpu, peak := time.Now(), processorTime(), heapPeak()
 				r := openLive(b, dir, opt)
 				b.ReportMetric(time.Since(start).Seconds(), "s-start")
+				b.ReportMetric((processorTime() - cpu).Seconds(), "cpu-s-start")
 				b.ReportMetric(float64(peak()-before)/float64(entries), "B/entry-peak")
 				took := r.a.Recovery().Took
 				b.ReportMetric(float64(took.Maps)/1e9, "s-maps")
@@ -80,12 +82,35 @@ func BenchmarkStart(b *testing.B) {
 				runtime.GC()
 				runtime.ReadMemStats(&m)
 				b.ReportMetric(float64(m.HeapInuse)/float64(entries), "B/entry")
+				b.ReportMetric(r.longestCheck().Seconds()*1000, "ms-check-step")
 				r.close()
 				runtime.GC()
 				b.StartTimer()
 			}
 		})
 	}
+}
+
+// longestCheck checks the array and returns for how long a step of that has held the executor at most.
+func (r *liveRig) longestCheck() (most time.Duration) {
+	r.exec.Lock()
+	v := r.a.NewVerify(false)
+	r.exec.Unlock()
+	for end, more := make(chan bool, 1), true; more; more = <-end {
+		r.exec.Lock()
+		begin := time.Now()
+		v.Step(func(m bool) { end <- m })
+		most = max(most, time.Since(begin))
+		r.exec.Unlock()
+	}
+	return most
+}
+
+// processorTime returns what the process has had of processors.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail for oneself
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // heapObjects returns the bytes of the objects of the heap, what is garbage included.

@@ -2,38 +2,56 @@ package array
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// TestScrubStepIsShort: a step of a scrub costs what it reads, though all of a large volume lies in one piece on its mdisk.
-func TestScrubStepIsShort(t *testing.T) {
-	const size, steps = 32 << 30, 100
-	r := newRig(t, Options{}, false)
-	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: size}}}, 0)
-	v := r.volume("v", "p", size, true)
-	for w := range uint64(size / layout.GrainBytes) {
-		g, ok := v.Map.Allocate(w)
-		if !ok {
-			t.Fatal("there is no space")
+// threadTime returns what the thread has had of a processor, in nanoseconds.
+func threadTime(t *testing.T) int64 {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		t.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// TestScrubOfALongRun: a step of a scrub costs what it reads, however long the run is that it is in.
+func TestScrubOfALongRun(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const steps = 100
+	cost := func(sectors uint64) (ns int64) {
+		r := newRig(t, Options{}, false)
+		p := r.pool("p", PoolSpec{}, 64<<30)
+		v := r.volume("v", "p", sectors*512, true)
+		v.Map.SetData(rng(0, sectors), 0)
+		s := r.a.StartScrub(0, func(*Scrub) {})
+		begin := threadTime(t)
+		for s.Read() < steps*pieceSectors*512 {
+			if !r.clock.Step() {
+				t.Fatalf("the scrub ends after %d bytes", s.Read())
+			}
 		}
-		v.Map.SetData(rng(w<<layout.WindowShift, layout.WindowSectors), g<<layout.WindowShift)
+		ns = threadTime(t) - begin
+		s.Stop()
+		if n := p.Alloc.MapRefs(0); n != 1 {
+			t.Fatalf("the first grain has %d references", n)
+		}
+		return ns
 	}
-	v.Account()
-	if n := v.Map.Entries(v.Spec.Sectors); n > 10 {
-		t.Fatalf("the volume lies in %d pieces: nothing is shown", n)
+	cost(2 * steps * pieceSectors)
+	small, large := cost(2*steps*pieceSectors), cost(100*2*steps*pieceSectors)
+	t.Logf("%d steps take %d us, and %d us in a run 100 times as long", steps, small/1000, large/1000)
+	if large > 5*small+50_000_000 { // such times come in clock ticks
+		t.Errorf("%d steps take %d us, and %d us in a run 100 times as long", steps, small/1000, large/1000)
 	}
-	s := r.a.StartScrub(layout.PieceSectors*block.SectorSize*1000, func(*Scrub) { t.Error("it has ended") })
-	began := time.Now()
-	r.clock.RunUntil(r.clock.Now() + 2e6 + steps*1e6)
-	if took := time.Since(began); s.Read() < steps*layout.PieceSectors*block.SectorSize || took > time.Second {
-		t.Errorf("%d bytes are read in %v", s.Read(), took)
-	}
-	s.Stop()
 }
 
 // TestScrubReadsAllDataOnce: a scrub of maps of anything reads what lies on the mdisks, and nothing twice.

@@ -9,52 +9,32 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
-// Counts are numbers of references by grain, sparse: what a check found in the maps.
-type Counts []*[layout.ExtentGrains]uint32
-
-// NewCounts returns counts for a space, all 0.
-func (s *Space) NewCounts() Counts { return make(Counts, len(s.extents)) }
-
-// Add counts a reference. Preconditions: the grain is in the space.
-func (c Counts) Add(g uint64) {
-	e := &c[g/layout.ExtentGrains]
-	if *e == nil {
-		*e = new([layout.ExtentGrains]uint32)
-	}
-	(*e)[g%layout.ExtentGrains]++
-}
-
-// Users is what those who use a space say of it, for Check.
+// Users is what those who use a space say of it, for its checks.
 type Users struct {
-	Refs    Counts // what the maps refer to
-	Holds   bool   // copies hold something
-	Garbage bool   // references of cut-off subtrees are still to come back: Refs lack these
+	Refs    *Counts // what the maps refer to, and the homes that their windows have
+	Holds   bool    // copies hold something
+	Garbage bool    // what was cut off has references and homes that are still to come back: Refs may lack these
 }
 
-// Check verifies the account: references and holds of every grain against its users', what is
-// allocated, what is reserved against the tenants, the tenants against the grains that are marked
-// as theirs, that there is space for all of it, and that rounds of discards find what is worth one.
-// It changes nothing and returns what is wrong, a line each.
-func (s *Space) Check(u Users) (problems []string) {
+// CheckExtents verifies up to n extents from one on: references and holds of every grain against its
+// users', homes against their windows, the tables, and that rounds of discards find what is worth one.
+// It changes nothing and returns what is wrong, a line each. What it says of an extent is of that one
+// alone, so that the space may change between two calls, and the users' counts with it.
+func (s *Space) CheckExtents(u Users, from, n int) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	allocated, loose := int64(0), int64(0)
-	found, none := owners{}, [layout.ExtentGrains]uint32{}
-	for e, used := range s.used {
+	for e := from; e < min(from+n, len(s.used)); e++ {
+		used := s.used[e]
 		if s.empty.has(uint32(e)) != (used == 0) || s.partial.has(uint32(e)) != (used != 0 && used != allocatedFull) {
 			add("extent %d, in use %#x, is not found as what it is", e, used)
 		}
 		used &^= s.discards.withheld[uint32(e)]
-		allocated += int64(bits.OnesCount64(used))
 		if s.overlooked(uint32(e)) {
 			add("extent %d is worth a discard, and no round would find it", e)
 		}
 		x := s.known(e)
-		if x == nil || used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && u.Refs[e] == nil {
+		referred, homes := u.Refs.extent(e)
+		if x == nil || used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && referred == 0 {
 			continue
-		}
-		inMaps := u.Refs[e]
-		if inMaps == nil {
-			inMaps = &none
 		}
 		if why := s.wrongTables(x, e, used); why != "" {
 			add("extent %d: %s", e, why)
@@ -62,21 +42,34 @@ func (s *Space) Check(u Users) (problems []string) {
 		for i := range uint64(layout.ExtentGrains) {
 			g := uint64(e)*layout.ExtentGrains + i
 			gi, free, sole := s.grain(x, g), used>>i&1 == 0, s.sole[e]>>i&1 != 0
-			if !free {
-				if gi.refs == 0 {
-					loose++
-				}
-				found.count(gi)
-			}
 			if sole != (gi.refs+gi.held == 1) {
 				add("grain %d has %d references and holds, the mark of those with one says %t", g, gi.refs+gi.held, sole)
 			}
-			if gi.refs == inMaps[i] && gi.held == 0 && (gi.refs == 0) == free { // nearly all are like that
-				continue
+			if inMaps := u.Refs.Of(g); gi.refs != inMaps || gi.held != 0 || (gi.refs == 0) != free { // hardly any is like that
+				if why := gi.wrong(free, inMaps, u); why != "" {
+					add("grain %d %s", g, why)
+				}
 			}
-			if why := gi.wrong(free, inMaps[i], u); why != "" {
-				add("grain %d %s", g, why)
+			if x.homed&used&^homes>>i&1 != 0 && !u.Garbage {
+				add("grain %d is marked as the home of window %d of volume %d, which does not have it", g, gi.home-1, gi.owner)
 			}
+		}
+	}
+	return problems
+}
+
+// CheckTotals verifies what is counted of all extents: what is allocated, what is reserved against the
+// tenants, the tenants against the grains that are theirs, and that there is space for all of it. It
+// changes nothing and returns what is wrong, a line each. It takes some nanoseconds for an extent.
+func (s *Space) CheckTotals(u Users) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	allocated, loose := int64(0), int64(0)
+	found := owners{}
+	for e, used := range s.used {
+		used &^= s.discards.withheld[uint32(e)]
+		if x := s.known(e); x != nil && used != 0 {
+			allocated += int64(bits.OnesCount64(used))
+			loose += s.tally(&found, x, e, used)
 		}
 	}
 	if allocated != s.allocated {
@@ -88,6 +81,25 @@ func (s *Space) Check(u Users) (problems []string) {
 		add("of %d grains %d are allocated and %d reserved, %d more than there are", s.Grains(), s.allocated, s.reserved, -free)
 	}
 	return problems
+}
+
+// tally sums up what the grains of an extent say that are in use, and returns how many of them no map
+// refers to.
+func (s *Space) tally(found *owners, x *extentInfo, e int, used uint64) (loose int64) {
+	if x.owners == 0 && x.refs == 0 { // no grain is shared or held
+		t, homes := found.of(x.owner), int64(bits.OnesCount64(x.homed&used))
+		t.allocated += int64(bits.OnesCount64(used))
+		t.Marked, t.Homes = t.Marked+homes, t.Homes+homes
+		return int64(bits.OnesCount64(used &^ s.sole[e]))
+	}
+	for left := used; left != 0; left &= left - 1 {
+		gi := s.grain(x, uint64(e)*layout.ExtentGrains+uint64(bits.TrailingZeros64(left)))
+		if gi.refs == 0 {
+			loose++
+		}
+		found.count(gi)
+	}
+	return loose
 }
 
 // grainInfo is all that is known of a grain.
@@ -149,10 +161,7 @@ type owners struct {
 }
 
 func (o *owners) count(gi grainInfo) {
-	t := o.last
-	if t == nil || t.vol != gi.owner {
-		t = o.of(gi.owner)
-	}
+	t := o.of(gi.owner)
 	t.allocated++
 	if gi.home != 0 {
 		t.Marked++
@@ -162,8 +171,11 @@ func (o *owners) count(gi grainInfo) {
 	}
 }
 
-// of returns the sum of an owner, for the grains that come next, too.
+// of returns the sum of an owner.
 func (o *owners) of(vol uint32) *Tenant {
+	if o.last != nil && o.last.vol == vol {
+		return o.last
+	}
 	if o.by == nil {
 		o.by = map[uint32]*Tenant{}
 	}

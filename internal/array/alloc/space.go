@@ -34,6 +34,7 @@ type Space struct {
 	tenants  tenants
 	discards discards
 	events   Events
+	watch    []*Counts // of checks under way
 }
 
 // Events are what a Space tells those above it. None may call its methods that change something.

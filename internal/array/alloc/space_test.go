@@ -137,6 +137,14 @@ func TestHomes(t *testing.T) {
 	}
 }
 
+// check verifies all of a space, extent by extent.
+func check(s *Space, u Users) (problems []string) {
+	for e := range s.extents {
+		problems = append(problems, s.CheckExtents(u, e, 1)...)
+	}
+	return append(problems, s.CheckTotals(u)...)
+}
+
 // TestCheckBites: each kind of damage has its line.
 func TestCheckBites(t *testing.T) {
 	for _, row := range []struct {
@@ -184,10 +192,11 @@ func TestCheckBites(t *testing.T) {
 				u.Refs.Add(g)
 				if w == 0 {
 					s.SetHome(g, who, w)
+					u.Refs.AddHome(g)
 				}
 			}
 			row.damage(s, who, &u)
-			got := s.Check(u)
+			got := check(s, u)
 			if row.want == "" && len(got) > 0 || row.want != "" && (len(got) != 1 || !strings.Contains(got[0], row.want)) {
 				t.Errorf("the check says %q, not %q", got, row.want)
 			}
@@ -207,7 +216,7 @@ func TestRecount(t *testing.T) {
 		s.Recount(x.g, x.who)
 		u.Refs.Add(x.g)
 	}
-	if got := s.Check(u); len(got) > 0 || s.Allocated() != 2 || a.Allocated() != 1 || b.Allocated() != 1 || s.MapRefs(5) != 3 {
+	if got := check(s, u); len(got) > 0 || s.Allocated() != 2 || a.Allocated() != 1 || b.Allocated() != 1 || s.MapRefs(5) != 3 {
 		t.Errorf("%q; %d grains are allocated, %d and %d of the two", got, s.Allocated(), a.Allocated(), b.Allocated())
 	}
 }

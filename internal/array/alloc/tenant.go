@@ -71,6 +71,9 @@ func (s *Space) SetHome(g uint64, t *Tenant, window uint64) {
 		s.setOwner(x, g, t.vol)
 	}
 	s.setHome(x, g, uint32(window)+1)
+	for _, c := range s.watch {
+		c.AddHome(g)
+	}
 	t.Marked++
 	if s.refs(x, g) <= 1 {
 		s.housed(t.vol, 1)

@@ -8,6 +8,7 @@
 //	Checker   nothing: it reads what pools have                           check.go
 //	Scrub     how far a reading of all data at rest is                    scrub.go
 //	Verify    how far a check in small steps is, and what it has found    verify.go
+//	naming    how far the search is for who has bad sectors               naming.go
 //
 // # Concurrency
 //
@@ -17,7 +18,7 @@ package check
 import (
 	"fmt"
 
-	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -71,14 +72,9 @@ func (c *Checker) All(verify bool) Report {
 		c.pool(&r, p)
 	}
 	c.cache(&r, verify)
-	c.health(&r)
+	for n := c.newNaming(&r); n.step(); {
+	}
 	return r
-}
-
-// health names what is known to be damaged.
-func (c *Checker) health(r *Report) {
-	c.nameBad(r)
-	c.Known(r.add)
 }
 
 // Conservation checks that admitted + recovered = dirty + destaged + overwritten + discarded.
@@ -94,51 +90,43 @@ func (c *Checker) names(r *Report) wcache.Names {
 	}
 }
 
-// pool compares the maps of a pool's volumes with the account of its space.
-func (c *Checker) pool(r *Report, p *pool.Pool) {
-	refs := p.Alloc.NewCounts()
-	for _, v := range p.Volumes() {
-		r.Volumes++
-		r.Windows += v.Map.AddReferences(refs)
-		for _, why := range v.Map.CheckTree() {
-			r.add("map: volume %s: %s", v.Spec.Name, why)
-		}
+// beginAudit begins to compare the maps of a pool's volumes with the account of its space.
+func (c *Checker) beginAudit(r *Report, p *pool.Pool) *extent.Audit {
+	return c.Set.Arena.NewAudit(p.Alloc, func(vol uint32, why string) { r.add("map: volume %s: %s", c.volume(vol), why) })
+}
+
+// volume names a volume whose map is or was there: it may have gone since.
+func (c *Checker) volume(id uint32) string {
+	if v := c.Set.Vols[id]; v != nil {
+		return v.Spec.Name
 	}
-	pending := c.Set.Arena.HasGarbage()
-	for _, why := range p.Alloc.Check(alloc.Users{Refs: refs, Holds: c.Set.Arena.Holds(), Garbage: pending}) {
+	return fmt.Sprintf("number %d, which is gone", id)
+}
+
+// closeAudit ends what beginAudit began, when it has been everywhere.
+func (c *Checker) closeAudit(r *Report, p *pool.Pool, u *extent.Audit) {
+	r.Volumes += len(p.Volumes())
+	r.Windows += u.Windows()
+	for _, why := range u.Compare() {
 		r.add("space: pool %s: %s", p.Name(), why)
 	}
-	if pending {
+	u.End()
+	if c.Set.Arena.HasGarbage() {
 		return
 	}
 	for _, v := range p.Members() {
-		for _, why := range v.Map.CheckAccount(v.Entitled()) {
-			r.add("space: volume %s: %s", v.Spec.Name, why)
+		if got, want := v.Map.Tenant().Entitled, v.Entitled(); got != want {
+			r.add("space: volume %s: its account promises %d windows their space, its map %d", v.Spec.Name, got, want)
 		}
 	}
+}
+
+// pool compares the maps of a pool's volumes with the account of its space at once.
+func (c *Checker) pool(r *Report, p *pool.Pool) {
+	u := c.beginAudit(r, p)
+	for u.Step(auditSlots) {
+	}
+	c.closeAudit(r, p, u)
 }
 
 func (c *Checker) cache(r *Report, verify bool) { r.Pages += c.Set.Cache.Check(c.names(r), verify) }
-
-// nameBad adds the bad sectors to a report: where they lie, and who has them.
-func (c *Checker) nameBad(r *Report) {
-	const shown = 20
-	for _, p := range c.Set.Pools() {
-		list := p.Bad.List()
-		for _, phys := range list[:min(len(list), max(0, shown-r.BadSectors))] {
-			md, off, _ := p.Alloc.Locate(phys)
-			who := "nobody"
-			for _, v := range p.Volumes() {
-				if lba, ok := v.LBAOf(phys); ok {
-					who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
-					break
-				}
-			}
-			r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reads of it are medium errors until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
-		}
-		r.BadSectors += len(list)
-	}
-	if n := r.BadSectors - shown; n > 0 {
-		r.add("data: %d more sectors have a wrong checksum", n)
-	}
-}

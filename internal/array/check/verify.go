@@ -1,26 +1,34 @@
-// A check in small steps, each of which holds the executor for the maps of one pool at the most. It
-// owns how far it is, and ends with a scrub of its own.
+// A check in small steps: none holds the executor for more than a few leaves of maps, or the totals of
+// one pool's space. It owns how far it is, and ends with a scrub of its own.
 
 package check
 
-import "github.com/arraysim/arraysim/internal/array/pool"
+import (
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/pool"
+)
 
-// Verify is Checker.All in small steps, with the data at rest: what hosts wait for one
-// step is a pool's maps at the most. With repair, single flipped bits of data at rest are
-// mended; no host may use the array then.
+// Verify is Checker.All in small steps, with the data at rest: hosts may change maps between two of
+// them, and what they wait for one is a few leaves, or the totals of a pool's space. With repair,
+// single flipped bits of data at rest are mended; no host may use the array then.
 type Verify struct {
 	*Checker
 	repair bool
 	pools  []*pool.Pool
+	audit  *extent.Audit // of the first of pools
 	page   uint32
 	scrub  *Scrub
+	naming *naming
 	r      Report
 	phase  int
 	Mended int
 }
 
-// verifyPages is the number of pages of the cache that one step looks at.
-const verifyPages = 256
+// What one step looks at.
+const (
+	auditSlots  = 1 << 13 // of maps, or grains: 32 leaves, some 2 ms of work where they are packed
+	verifyPages = 256     // of the cache
+)
 
 // NewVerify returns a check that has not begun.
 func (c *Checker) NewVerify(repair bool) *Verify { return &Verify{Checker: c, repair: repair} }
@@ -34,10 +42,7 @@ func (v *Verify) Step(done func(more bool)) {
 		v.pools = c.Set.Pools()
 		v.phase++
 	case v.phase == 1 && len(v.pools) > 0:
-		if p := v.pools[0]; c.Set.ByID(p.ID()) == p {
-			c.pool(&v.r, p)
-		}
-		v.pools = v.pools[1:]
+		v.stepPool(v.pools[0])
 	case v.phase == 1:
 		c.cache(&v.r, false)
 		v.phase++
@@ -52,12 +57,40 @@ func (v *Verify) Step(done func(more bool)) {
 		v.phase++
 		v.scrub = c.NewScrub(0, v.repair, func(s *Scrub) {
 			v.Mended = s.Mended()
-			c.health(&v.r)
-			done(false)
+			v.naming = c.newNaming(&v.r)
+			done(true)
 		})
+		return
+	case !v.naming.step():
+		done(false)
 		return
 	}
 	done(true)
+}
+
+// stepPool does the next step for a pool.
+func (v *Verify) stepPool(p *pool.Pool) {
+	switch gone := v.Set.ByID(p.ID()) != p; {
+	case gone:
+		v.dropAudit()
+	case v.audit == nil:
+		v.audit = v.beginAudit(&v.r, p)
+		return
+	case v.audit.Step(auditSlots):
+		return
+	default:
+		v.closeAudit(&v.r, p, v.audit)
+		v.audit = nil
+	}
+	v.pools = v.pools[1:]
+}
+
+// dropAudit ends an audit that is under way, if there is one.
+func (v *Verify) dropAudit() {
+	if v.audit != nil {
+		v.audit.End()
+		v.audit = nil
+	}
 }
 
 // Progress returns how many bytes of data at rest were read, of how many.
@@ -70,6 +103,7 @@ func (v *Verify) Progress() (read, total int64) {
 
 // Stop ends the check after the step under way.
 func (v *Verify) Stop() {
+	v.dropAudit()
 	if v.scrub != nil {
 		v.scrub.Stop()
 	}

@@ -55,6 +55,8 @@ type Arena struct {
 
 	refs []*Ref // that hold something, or were given up and not released
 
+	audits []*Audit // under way
+
 	// loading: references are not counted, they are taken from the finished map.
 	loading bool
 

@@ -17,7 +17,10 @@
 //	checkpoint.go  what a checkpoint writes, in which order
 //	encode.go      how it is written
 //	load.go        how it is read again
-//	check.go       what is verified
+//	tour.go        the way through all leaves, a few at a time
+//	found.go       what an audit has found, kept right while maps change
+//	audit.go       what is verified: maps, and the space against them
+//	search.go      where volumes have a physical sector
 //
 // # Invariants
 //

@@ -27,6 +27,8 @@ type cutOff struct {
 	index uint64
 	slot  window.Slot // leads to it
 	next  int         // slot to look at next
+
+	audited []audited // what audits have found of it
 }
 
 // GarbageStep is the number of slots that one step of Collect should look at: some 50 us of work.
@@ -72,7 +74,7 @@ func (a *Arena) cutOff(m *Map, s window.Slot, index uint64) {
 		a.garbage[i].space = m.space
 	}
 	g := &a.garbage[i]
-	g.list = append(g.list, cutOff{vol: m.vol, index: index, slot: s})
+	g.list = append(g.list, cutOff{vol: m.vol, index: index, slot: s, audited: a.audited(m, s, index)})
 	if !a.loading {
 		a.onGarbage()
 	}
@@ -109,7 +111,8 @@ func (a *Arena) collect(i, n int) int {
 		id := uint32(c.slot.Value())
 		nd := a.nodes[id]
 		m := &a.collected
-		*m = Map{arena: a, space: g.space, vol: c.vol}
+		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index}
+		a.collecting(c.audited)
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
@@ -120,7 +123,7 @@ func (a *Arena) collect(i, n int) int {
 			c.next++
 			n--
 			if s.Leads() {
-				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<fanoutBits | uint64(c.next-1), slot: s})
+				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<fanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
 				descended = true
 				break
 			}

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -195,19 +194,12 @@ func (l *Loader) End() {
 func (m *Map) CountReferences() (ok bool) {
 	ok = true
 	grains := uint64(m.space.Grains())
-	count := func(g uint64) {
+	m.eachReference(m.root, func(g uint64) {
 		if g >= grains {
 			ok = false
 			return
 		}
 		m.space.Recount(g, m.tenant)
-	}
-	m.eachWindow(m.root, 0, func(_ uint64, s window.Slot) {
-		if base := s.Value(); s.Kind() == window.KindData && window.Aligned(base) { // nearly all are
-			count(base >> layout.WindowShift)
-			return
-		}
-		m.eachGrain(s, count)
 	})
 	return ok
 }

@@ -27,8 +27,9 @@ type Map struct {
 	thick  bool  // every window is entitled to its space
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool
-	abandoned bool // no checkpoint writes the root
-	sum       Sums // of the whole root span
+	abandoned bool   // no checkpoint writes the root
+	sum       Sums   // of the whole root span
+	leaf      uint64 // index of the one whose windows are being edited, for audits
 }
 
 // Sums counts sectors by state; unmapped is the rest.
@@ -108,6 +109,7 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 	}
 	if height == 0 {
 		w := base >> layout.WindowShift
+		m.leaf = w >> fanoutBits
 		was := m.homeBefore(*s, w)
 		delta := m.setWindow(s, base, lo, hi, to)
 		m.updateHome(*s, w, was)
@@ -226,6 +228,7 @@ func (m *Map) slotSums(s window.Slot, height uint8) Sums {
 func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) (delta Sums) {
 	w := at >> layout.WindowShift
 	if height == 0 {
+		m.leaf = w >> fanoutBits
 		was := m.homeBefore(*s, w)
 		delta = m.arena.windows.SetData(s, at&(layout.WindowSectors-1), n, phys, (*references)(m))
 		m.updateHome(*s, w, was)

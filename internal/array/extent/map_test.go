@@ -1,6 +1,7 @@
 package extent
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -191,19 +192,31 @@ func TestDeletedVolume(t *testing.T) {
 	}
 }
 
-// TestCheckBites: damage of the tree and of the account has its line.
-func TestCheckBites(t *testing.T) {
+// TestAuditBites: damage of the tree and of the account has its line.
+func TestAuditBites(t *testing.T) {
 	for _, row := range []struct {
-		name, tree, account string
-		damage              func(m *Map, leaf *node)
+		name, want string
+		damage     func(m *Map, leaf *node)
 	}{
-		{"none", "", "", func(*Map, *node) {}},
-		{"sums of a node", "page 0 of level 0 says", "", func(_ *Map, leaf *node) { leaf.sums.Zero++ }},
-		{"sums of the map", "the root says", "", func(m *Map, _ *node) { m.sum.Data-- }},
-		{"a node of another volume", "leads to a page that is not its", "", func(_ *Map, leaf *node) { leaf.vol++ }},
-		{"a node of another level", "leads to a page that is not its", "", func(_ *Map, leaf *node) { leaf.level++ }},
-		{"homes", "", "its account says", func(m *Map, _ *node) { m.tenant.Homes-- }},
-		{"a home without a promise", "", "window 1 has a home and is not entitled to one", func(m *Map, _ *node) { m.thick = false }},
+		{"none", "", func(*Map, *node) {}},
+		{"sums of a node", "page 0 of level 0 says", func(_ *Map, leaf *node) { leaf.sums.Zero++ }},
+		{"sums of the map", "the root says", func(m *Map, _ *node) { m.sum.Data-- }},
+		{"a node of another volume", "leads to a page that is not its", func(_ *Map, leaf *node) { leaf.vol++ }},
+		{"a node of another level", "leads to a page that is not its", func(_ *Map, leaf *node) { leaf.level++ }},
+		{"homes", "volume 0: its account says", func(m *Map, _ *node) { m.tenant.Homes-- }},
+		{"a home of another window", "is marked as the home of window 2 of volume 0, which does not have it", func(m *Map, leaf *node) {
+			g := alloc.NoGrain
+			m.arena.windows.Layers(leaf.slots[1], func(base uint64, _ layout.Mask) bool { g = base >> layout.WindowShift; return false })
+			m.space.ClearHome(g)
+			m.space.SetHome(g, m.tenant, 2)
+		}},
+		{"a home without a promise", "window 1 has a home and is not entitled to one", func(m *Map, _ *node) { m.thick = false }},
+		{"a reference too many", "counts 2 references, the maps have 1", func(m *Map, _ *node) { m.space.Retain(0) }},
+		{"data behind the end of the space", ", behind the end of the space", func(m *Map, leaf *node) {
+			leaf.slots[5] = window.Data(uint64(m.space.Grains()) << layout.WindowShift)
+			leaf.sums.Data += layout.WindowSectors
+			m.sum.Data += layout.WindowSectors
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRigOf(t)
@@ -212,15 +225,44 @@ func TestCheckBites(t *testing.T) {
 			r.do(v, layout.WindowSectors, 8, sector{block.Data, g << layout.WindowShift})
 			r.do(v, 0, 1, sector{state: block.Zero})
 			row.damage(v.m, r.arena.nodes[v.m.root.Value()])
-			for _, c := range []struct {
-				got  []string
-				want string
-			}{{v.m.CheckTree(), row.tree}, {v.m.CheckAccount(8), row.account}} {
-				if c.want == "" && len(c.got) > 0 && row.tree == "" || c.want != "" && (len(c.got) == 0 || !strings.Contains(c.got[0], c.want)) {
-					t.Errorf("the check says %q, not %q", c.got, c.want)
-				}
+			got := r.problems()
+			if row.want == "" && len(got) > 0 || row.want != "" && !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, row.want) }) {
+				t.Errorf("the audit says %q, not %q", got, row.want)
 			}
 		})
+	}
+}
+
+// problems returns what an audit finds.
+func (r *rig) problems() (list []string) {
+	u := r.arena.NewAudit(r.space, func(_ uint32, why string) { list = append(list, why) })
+	for u.Step(1) {
+	}
+	list = append(list, u.Compare()...)
+	u.End()
+	return list
+}
+
+// TestAuditIsInSteps: a step looks at no more leaves than it was asked for, and at hardly fewer.
+func TestAuditIsInSteps(t *testing.T) {
+	r := newRigOf(t)
+	const leaves, step = 40, 4
+	v := r.add(leaves*fanout*layout.WindowSectors, false)
+	v.m.Grow(1 << 30)
+	for leaf := range uint64(leaves) {
+		v.m.SetState(leaf*fanout*layout.WindowSectors, leaf*fanout*layout.WindowSectors+1, block.Zero)
+	}
+	u := r.audit()
+	steps := 1
+	for more := true; more; steps++ {
+		was := u.leaf
+		if more = u.Step(step * fanout); more && was < leaves && u.leaf > was+step {
+			t.Fatalf("a step goes from leaf %d to %d", was, u.leaf)
+		}
+	}
+	r.compareAudit(u)
+	if most := (leaves+8)/step + 2; steps < leaves/step || steps > most || len(r.arena.audits) > 0 {
+		t.Errorf("it takes %d steps, not %d to %d; %d audits are left", steps, leaves/step, most, len(r.arena.audits))
 	}
 }
 

@@ -12,43 +12,90 @@ import (
 // check compares everything with the model.
 func (r *rig) check() {
 	r.t.Helper()
-	users := alloc.Users{Refs: r.space.NewCounts(), Holds: r.arena.Holds(), Garbage: r.arena.HasGarbage()}
-	fromMaps := r.space.NewCounts()
+	want, windows := r.space.NewCounts(), 0
 	for _, v := range r.vols {
-		windows := v.references(users.Refs)
-		if got := v.m.AddReferences(fromMaps); got < windows {
-			r.fatalf("volume %d: %d windows in use, %d have data", v.id, got, windows)
-		}
+		windows += v.references(want)
 		r.compare(v)
 		r.checkForms(v)
-		for _, why := range v.m.CheckTree() {
-			r.fatalf("volume %d: %s", v.id, why)
-		}
-		if !users.Garbage {
-			for _, why := range v.m.CheckAccount(v.entitled()) {
-				r.fatalf("volume %d: %s", v.id, why)
-			}
+	}
+	u := r.audit()
+	for u.Step(1 + r.rnd.IntN(10)) {
+	}
+	r.compareAudit(u)
+	if got := u.Windows(); got < windows {
+		r.fatalf("%d windows in use, %d have data", windows, got)
+	}
+	for g := range uint64(r.space.Grains()) {
+		if got, want := u.found.Of(g), want.Of(g); got != want {
+			r.fatalf("grain %d: the maps have %d references, the model %d", g, got, want)
 		}
 	}
+	r.checkSearch()
 	for _, h := range r.refs {
 		r.compareRef(h)
 	}
 	if layers, states := r.arena.windows.Live(); states > layers {
 		r.fatalf("%d windows have states, of %d", states, layers)
 	}
-	for _, why := range r.space.Check(users) {
+}
+
+// checkSearch looks for a few physical sectors.
+func (r *rig) checkSearch() {
+	r.t.Helper()
+	var phys []uint64
+	var want []Place
+	for range r.rnd.IntN(4) {
+		p := r.rnd.Uint64N(uint64(r.space.Grains())) << layout.WindowShift
+		if r.rnd.IntN(2) == 0 {
+			p += r.rnd.Uint64N(layout.WindowSectors)
+		}
+		x := Place{Phys: p}
+		for _, v := range r.vols {
+			if lba := slices.Index(v.sectors, sector{block.Data, p}); lba >= 0 && !x.Found {
+				x = Place{p, true, v.id, uint64(lba)}
+			}
+		}
+		phys, want = append(phys, p), append(want, x)
+	}
+	s := r.arena.NewSearch(r.space, phys)
+	for s.Step(1 + r.rnd.IntN(300)) {
+	}
+	if !slices.Equal(s.Places(), want) {
+		r.fatalf("the sectors %d are found at %+v, not at %+v", phys, s.Places(), want)
+	}
+}
+
+// audit begins an audit.
+func (r *rig) audit() *Audit {
+	r.t.Helper()
+	return r.arena.NewAudit(r.space, func(vol uint32, why string) { r.fatalf("volume %d: %s", vol, why) })
+}
+
+// compareAudit ends an audit that has been everywhere.
+func (r *rig) compareAudit(u *Audit) {
+	r.t.Helper()
+	for _, why := range u.Compare() {
 		r.fatalf("%s", why)
 	}
-	for e := range fromMaps {
-		if fromMaps[e] != nil && (users.Refs[e] == nil || *fromMaps[e] != *users.Refs[e]) || fromMaps[e] == nil && users.Refs[e] != nil {
-			r.fatalf("extent %d: the maps have the references %v, the model %v", e, fromMaps[e], users.Refs[e])
+	u.End()
+}
+
+// stepAudits goes on with the audits that are under way.
+func (r *rig) stepAudits(n int) {
+	r.t.Helper()
+	r.audits = slices.DeleteFunc(r.audits, func(u *Audit) bool {
+		if u.Step(n) {
+			return false
 		}
-	}
+		r.compareAudit(u)
+		r.audited++
+		return true
+	})
 }
 
 // references adds the references that the model has: one for each window and grain of a layer. It
 // returns the number of windows with data.
-func (v *volume) references(to alloc.Counts) (windows int) {
+func (v *volume) references(to *alloc.Counts) (windows int) {
 	type layer struct{ base, grain uint64 }
 	var seen []layer
 	for w := 0; w < len(v.sectors); w += layout.WindowSectors {

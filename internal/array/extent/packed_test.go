@@ -123,7 +123,7 @@ func TestStartPacks(t *testing.T) {
 	if most > 3 || r.arena.windows.Packed() < 40 || v.m.Sums() != sums || r.arena.Nodes() != nodes {
 		t.Errorf("up to %d leaves were not packed, %d are; %d pages, not %d, with %+v, not %+v", most, r.arena.windows.Packed(), r.arena.Nodes(), nodes, v.m.Sums(), sums)
 	}
-	for _, why := range v.m.CheckTree() {
+	for _, why := range r.problems() {
 		t.Error(why)
 	}
 }
@@ -135,12 +135,12 @@ func TestCheckLooksIntoPackedLeaves(t *testing.T) {
 	v := r.add(300, false)
 	r.do(v, 3, 5, sector{state: block.Zero})
 	r.finish()
-	if s := v.m.root; s.Kind() != window.KindPacked || len(v.m.CheckTree()) > 0 {
-		t.Fatalf("the root is %#x, and %v", s, v.m.CheckTree())
+	if s := v.m.root; s.Kind() != window.KindPacked || len(r.problems()) > 0 {
+		t.Fatalf("the root is %#x, and %v", s, r.problems())
 	}
 	id, nd := v.m.unpackAt(&v.m.root, 0)
 	nd.sums.Zero++
-	if r.arena.packInto(&v.m.root, id, nd); v.m.root.Kind() != window.KindPacked || len(v.m.CheckTree()) == 0 {
+	if r.arena.packInto(&v.m.root, id, nd); v.m.root.Kind() != window.KindPacked || len(r.problems()) == 0 {
 		t.Error("a sum that is wrong is not found")
 	}
 }

@@ -116,11 +116,11 @@ func (r *rig) addFitting(sectors int) {
 	r.add(uint64(sectors), thick)
 }
 
-// TestRandom changes maps at random, with references, garbage, and checkpoints that run meanwhile;
-// the process dies now and then. All is what a slice of sectors says.
+// TestRandom changes maps at random, with references, garbage, and checkpoints and audits that run
+// meanwhile; the process dies now and then. All is what a slice of sectors says.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
-	checkpoints, lost, full := 0, 0, 0
+	checkpoints, lost, full, audited := 0, 0, 0, 0
 	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
@@ -139,6 +139,10 @@ func TestRandom(t *testing.T) {
 				}
 				r.check()
 			}
+			if r.rnd.IntN(4) == 0 && len(r.audits) < 2 {
+				r.audits = append(r.audits, r.audit())
+			}
+			r.stepAudits(r.rnd.IntN(200))
 			if step%10 == 0 {
 				r.check()
 			}
@@ -156,6 +160,9 @@ func TestRandom(t *testing.T) {
 		}
 		r.check()
 		checkpoints += r.ckpt.count
+		for r.stepAudits(100); len(r.audits) > 0; r.stepAudits(100) {
+		}
+		audited += r.audited
 		for len(r.refs) > 0 {
 			r.release(r.refs[0])
 		}
@@ -171,7 +178,7 @@ func TestRandom(t *testing.T) {
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
-	if checkpoints < 50 || lost == 0 || full == 0 {
-		t.Errorf("%d checkpoints, %d lost references, %d steps without space: the test shows too little", checkpoints, lost, full)
+	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 {
+		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits: the test shows too little", checkpoints, lost, full, audited)
 	}
 }

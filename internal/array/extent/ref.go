@@ -67,6 +67,9 @@ func (r *Ref) Release() {
 	r.arena.refs = slices.Delete(r.arena.refs, i, i+1)
 }
 
+// Holds reports whether there are Refs that were not released.
+func (a *Arena) Holds() bool { return len(a.refs) > 0 }
+
 // GiveUp gives up what is held of a space, and reports whether anything was: what is promised to
 // hosts comes first.
 func (a *Arena) GiveUp(space *alloc.Space) (any bool) {

@@ -20,9 +20,14 @@ func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
 		(base + layout.WindowSectors) >> layout.WindowShift
 }
 
-// eachGrain calls fn for each grain that the layers of a window lie in, one or two of each.
+// eachGrain calls fn for each grain that the layers of a window, or of a packed leaf, lie in: one or two
+// of each.
 func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
 	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
+		if window.Aligned(base) {
+			fn(base >> layout.WindowShift)
+			return true
+		}
 		g, first, next := grainsOf(base)
 		if !mask.And(first).Empty() {
 			fn(g)
@@ -34,6 +39,24 @@ func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
 	})
 }
 
+// eachReference calls fn for each grain that the layers below a slot lie in. It unpacks no leaf.
+func (m *Map) eachReference(s window.Slot, fn func(grain uint64)) {
+	if s.Kind() != window.KindChild {
+		m.eachGrain(s, fn)
+		return
+	}
+	nd := m.arena.nodes[s.Value()]
+	for _, t := range &nd.slots {
+		switch base := t.Value(); {
+		case t.Uniform():
+		case t.Kind() == window.KindData && window.Aligned(base): // nearly all are
+			fn(base >> layout.WindowShift)
+		default:
+			m.eachReference(t, fn)
+		}
+	}
+}
+
 // Take takes references for a layer that had the sectors in had and gains add.
 func (m *references) Take(base uint64, add, had layout.Mask) {
 	if m.arena.loading {
@@ -41,16 +64,16 @@ func (m *references) Take(base uint64, add, had layout.Mask) {
 	}
 	if window.Aligned(base) {
 		if !add.Empty() && had.Empty() {
-			m.space.Retain(base >> layout.WindowShift)
+			m.retain(base >> layout.WindowShift)
 		}
 		return
 	}
 	g, first, next := grainsOf(base)
 	if !add.And(first).Empty() && had.And(first).Empty() {
-		m.space.Retain(g)
+		m.retain(g)
 	}
 	if !add.AndNot(first).Empty() && had.AndNot(first).Empty() {
-		m.space.Retain(next)
+		m.retain(next)
 	}
 }
 
@@ -73,10 +96,24 @@ func (m *references) giveGrain(g, base uint64, lost, left layout.Mask) {
 	switch {
 	case lost.Empty():
 	case left.Empty():
-		m.space.Release(g)
+		m.release(g)
 	case m.space.Sole(g):
 		// Nobody else can see these sectors: what is dirty of them need not be destaged.
 		m.drop(base, lost)
+	}
+}
+
+func (m *references) retain(g uint64) {
+	m.space.Retain(g)
+	for _, u := range m.arena.audits {
+		u.retained((*Map)(m), g)
+	}
+}
+
+func (m *references) release(g uint64) {
+	m.space.Release(g)
+	for _, u := range m.arena.audits {
+		u.released((*Map)(m), g)
 	}
 }
 

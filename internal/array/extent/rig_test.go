@@ -59,6 +59,9 @@ type rig struct {
 	spread bool // writes go anywhere, and so fill the space
 
 	leafBytes uint64 // of the arenas
+
+	audits  []*Audit // under way
+	audited int      // that have ended
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
@@ -70,7 +73,7 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
-	r.arena = NewArena(func() {})
+	r.arena, r.audits = NewArena(func() {}), nil
 	r.arena.LeafBytes = r.leafBytes
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
 	grains := int(r.space.Grains())

@@ -4,7 +4,6 @@
 package metadata
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -17,52 +16,53 @@ import (
 //	g    number u64, sum of the digests of all other keys u64
 const keyGen = "g"
 
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	le         = binary.LittleEndian
-)
-
 // digest is what the meta store holds, as the array knows it.
 type digest struct {
-	of  map[string]uint64
+	of  checksums // of values
 	sum uint64
 }
 
-func digestOf(key, value []byte) uint64 {
-	return uint64(crc32.Checksum(value, castagnoli))<<32 | uint64(crc32.Checksum(key, castagnoli))
+func digestOf(key, value []byte) uint64 { return digestWith(key, checksumOf(value)) }
+
+// digestWith is digestOf of a value with a checksum.
+func digestWith(key []byte, value uint32) uint64 {
+	return uint64(value)<<32 | uint64(checksumOf(key))
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksumOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // set books a key; a nil value is its removal.
 func (d *digest) set(key, value []byte) {
-	if d.of == nil {
-		d.of = map[string]uint64{}
+	if was, ok := d.of.get(key); ok {
+		d.sum -= digestWith(key, was)
 	}
-	d.sum -= d.of[string(key)]
 	if value == nil {
-		delete(d.of, string(key))
+		d.of.remove(key)
 		return
 	}
-	h := digestOf(key, value)
-	d.of[string(key)] = h
-	d.sum += h
+	is := checksumOf(value)
+	d.of.set(key, is)
+	d.sum += digestWith(key, is)
 }
 
 // undo returns what takes the booking of a batch back.
 func (d *digest) undo(batch []block.KV) func() {
 	type entry struct {
-		of   uint64
+		of   uint32
 		have bool
 	}
 	sum, was := d.sum, make([]entry, len(batch))
 	for i, e := range batch {
-		was[i].of, was[i].have = d.of[string(e.Key)]
+		was[i].of, was[i].have = d.of.get(e.Key)
 	}
 	return func() {
 		for i, e := range batch {
 			if was[i].have {
-				d.of[string(e.Key)] = was[i].of
+				d.of.set(e.Key, was[i].of)
 			} else {
-				delete(d.of, string(e.Key))
+				d.of.remove(e.Key)
 			}
 		}
 		d.sum = sum

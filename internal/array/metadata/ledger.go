@@ -5,7 +5,7 @@
 //
 // # Who owns what
 //
-//	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go
+//	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
 //
 // # Keys
@@ -26,12 +26,15 @@
 package metadata
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
+
+var le = binary.LittleEndian
 
 // Hooks are what a Ledger asks and tells its user.
 type Hooks struct {

@@ -8,7 +8,6 @@ import (
 	"errors"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -76,17 +75,6 @@ func (p *Pool) Cached(phys uint64) []byte {
 		return nil
 	}
 	return c.NV.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
-}
-
-// LBAOf finds where a volume has a physical sector. It walks the map.
-func (v *Volume) LBAOf(phys uint64) (lba uint64, ok bool) {
-	v.Map.Walk(block.Range{Count: v.Spec.Sectors}, func(x extent.Run) bool {
-		if x.State == block.Data && phys >= x.Phys && phys < x.Phys+x.Count {
-			lba, ok = x.Start+phys-x.Phys, true
-		}
-		return !ok
-	})
-	return lba, ok
 }
 
 // drop forgets dirty sectors of a key because nothing refers to them any more.

@@ -181,19 +181,17 @@ func (ws *Slab) unpack(leaf *Leaf, b []byte) Sums {
 	u := unpacking{b: b}
 	sums := u.sums()
 	for i := 0; i < len(leaf); {
-		token := u.uint()
-		kind, n := Slot(token).Kind(), int(token>>kindBits)
+		kind, n := u.token()
 		switch kind {
 		case KindDetail:
-			leaf[i] = u.window(ws, n>>1, n&1 != 0)
+			leaf[i] = u.window(ws, n)
 			i++
 			continue
 		case KindData, runApart:
-			first := Data(u.step(kind == runApart))
+			first := u.run(kind, n)
 			for k := range n {
 				leaf[i+k] = first.behind(k)
 			}
-			u.next = first.behind(n-1).Value() + layout.WindowSectors
 		default:
 			for k := range n {
 				leaf[i+k] = kind
@@ -204,21 +202,71 @@ func (ws *Slab) unpack(leaf *Leaf, b []byte) Sums {
 	return sums
 }
 
-// window makes the details of a window.
-func (u *unpacking) window(ws *Slab, layers int, hasStates bool) Slot {
-	var st states
-	if hasStates {
+// layers calls fn for each layer of what pack has written, until it returns false. It makes no window.
+func (u *unpacking) layers(fn func(base uint64, mask layout.Mask) bool) {
+	u.sums()
+	for i := 0; i < LeafWindows; {
+		kind, n := u.token()
+		switch kind {
+		case KindDetail:
+			u.states(n)
+			for range n >> 1 {
+				if base, mask := u.layer(); !mask.Empty() && !fn(base, mask) {
+					return
+				}
+			}
+			i++
+			continue
+		case KindData, runApart:
+			first := u.run(kind, n)
+			for k := range n {
+				if !fn(first.behind(k).Value(), layout.MaskOf(0, layout.WindowSectors)) {
+					return
+				}
+			}
+		}
+		i += n
+	}
+}
+
+// token returns what comes next: the kind of windows, and how many; of one that is not of one piece,
+// twice its layers, and one more where it has states.
+func (u *unpacking) token() (kind Slot, n int) {
+	t := u.uint()
+	return Slot(t).Kind(), int(t >> kindBits)
+}
+
+// run returns the first of n windows of data.
+func (u *unpacking) run(kind Slot, n int) Slot {
+	first := Data(u.step(kind == runApart))
+	u.next = first.behind(n-1).Value() + layout.WindowSectors
+	return first
+}
+
+// states returns which sectors of a window are zero or anchored; n is its token's.
+func (u *unpacking) states(n int) (st states) {
+	if n&1 != 0 {
 		flags := u.uint()
 		st.zero = u.mask(flags&flagFine != 0)
 		st.anchored = u.mask(flags&flagFine2 != 0)
 	}
+	return st
+}
+
+func (u *unpacking) layer() (base uint64, mask layout.Mask) {
+	flags := u.uint()
+	base = u.step(flags&flagApart != 0)
+	u.next = base + layout.WindowSectors
+	return base, u.mask(flags&flagFine != 0)
+}
+
+// window makes the details of a window; n is its token's.
+func (u *unpacking) window(ws *Slab, n int) Slot {
+	st := u.states(n)
 	head, last := uint32(0), uint32(0)
-	for range layers {
-		flags := u.uint()
+	for range n >> 1 {
 		id, d := ws.alloc()
-		d.phys = u.step(flags&flagApart != 0)
-		d.mask = u.mask(flags&flagFine != 0)
-		u.next = d.phys + layout.WindowSectors
+		d.phys, d.mask = u.layer()
 		if head == 0 {
 			head = id
 			ws.setStates(d, st)

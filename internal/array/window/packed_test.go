@@ -128,6 +128,48 @@ func TestUnpackedAsItWas(t *testing.T) {
 	}
 }
 
+// TestLayersOfAPackedLeaf: they are those of its windows, in their order, and who asks may end it at any.
+func TestLayersOfAPackedLeaf(t *testing.T) {
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 6))
+	type layer struct {
+		base uint64
+		mask layout.Mask
+	}
+	var ws Slab
+	for round := range 300 {
+		leaf, sums := anyLeaf(&ws, rnd)
+		var want []layer
+		for _, s := range leaf {
+			ws.Layers(s, func(base uint64, mask layout.Mask) bool {
+				want = append(want, layer{base, mask})
+				return true
+			})
+		}
+		s, ok := ws.Pack(&leaf, sums)
+		if !ok {
+			ws.Forget(&leaf)
+			continue
+		}
+		most := len(want) + 1
+		for range 2 { // all, then some
+			var got []layer
+			ws.Layers(s, func(base uint64, mask layout.Mask) bool {
+				got = append(got, layer{base, mask})
+				return len(got) < most
+			})
+			if !slices.Equal(got, want[:min(most, len(want))]) {
+				t.Fatalf("-seed %d, round %d: up to %d of %d layers are %d others", seed, round, most, len(want), len(got))
+			}
+			most = 1 + rnd.IntN(len(want)+1)
+		}
+		if ws.live+ws.liveStates != 0 || ws.Packed() != 1 {
+			t.Fatalf("-seed %d, round %d: %d details are left of %d leaves", seed, round, ws.live, ws.Packed())
+		}
+		ws = Slab{}
+	}
+}
+
 // TestPackedPlaces: places of all sizes are used again, and none is another's.
 func TestPackedPlaces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 1))

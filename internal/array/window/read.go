@@ -38,8 +38,9 @@ func (ws *Slab) Anchored(w Slot) bool {
 	return w == KindAnchored
 }
 
-// Layers calls fn for each layer of a window until it returns false: the sectors in mask lie at the
-// physical sector base and their number in the window. base may wrap below zero.
+// Layers calls fn for each layer of a window, or of all windows of a packed leaf, until it returns
+// false: the sectors in mask lie at the physical sector base and their number in the window. base may
+// wrap below zero.
 func (ws *Slab) Layers(w Slot, fn func(base uint64, mask layout.Mask) bool) {
 	switch w.Kind() {
 	case KindData:
@@ -50,6 +51,9 @@ func (ws *Slab) Layers(w Slot, fn func(base uint64, mask layout.Mask) bool) {
 				return
 			}
 		}
+	case KindPacked:
+		u := unpacking{b: ws.packed.at(w)}
+		u.layers(fn)
 	}
 }
 
