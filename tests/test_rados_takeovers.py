@@ -118,14 +118,15 @@ class Nodes:
         d.spawn(d.command())
         self.others.append(d)
 
-    def check(self) -> None:
-        """One serves, and the others stand by, while the client reads everything back once more."""
+    def check(self) -> dict[str, Any]:
+        """One serves, and the others stand by, while the client reads everything back once more; return its report."""
         self.cut()
         self.owner.cli("check")
-        self.verified()
+        event = self.verified()
         for d in self.others:
             d.await_standby()
         assert self.owner.ownership()["state"] == "serving", self.owner.ownership()
+        return event
 
     def finish(self) -> dict[str, Any]:
         """End the client, which verifies everything once more, and the daemons."""
@@ -168,10 +169,10 @@ class Nodes:
             time.sleep(self.rng.uniform(0.2, 1.5))
             began = time.monotonic()
             self.take_over(way)
-            self.check()
+            event = self.check()
             print(
                 f"  {self.namespace} {self.done()}: {way}, {self.took[way][-1]:.1f} s, with all else "
-                f"{time.monotonic() - began:.1f} s; load {os.getloadavg()[0]:.0f}",
+                f"{time.monotonic() - began:.1f} s; {event['ops']} commands; load {os.getloadavg()[0]:.0f}",
                 flush=True,
             )
 

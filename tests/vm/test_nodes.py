@@ -19,10 +19,11 @@ from load import fsck, mkfs
 from nodes import Node, linked
 from test_multipath import CONF, FAILURES, Paths, mapped, repeated, verified_load
 
-#: What docs/nodes.md tells people to write.
+#: What docs/nodes.md tells people to write, but for five minutes: that is what a start may take in a guest whose
+#: processor others want, and a host that gives up sooner says nothing about the array.
 BY_PRIORITY = CONF.replace(
     "no_path_retry queue",
-    "no_path_retry 60\n    path_grouping_policy group_by_prio\n    prio alua\n    failback immediate",
+    "no_path_retry 300\n    path_grouping_policy group_by_prio\n    prio alua\n    failback immediate",
 )
 
 DEATHS = 3
@@ -143,10 +144,14 @@ def test_take_overs_below_a_file_system(nodes: Nodes, paths: Paths, kernel_log: 
             time.sleep(1)
             began = time.monotonic()
             nodes.take_over()
+            started = time.monotonic() - began
             paths.await_states("^active ready", "^active ready")
             wait("the owner's path", lambda: used(paths) == disk[nodes.owner].sd)
             took.append(time.monotonic() - began)
-            print(f"take-over {n + 1}: the owner's path is used after {took[-1]:.1f} s", flush=True)
+            print(
+                f"take-over {n + 1}: its path is used after {took[-1]:.1f} s, both run after {started:.1f} s",
+                flush=True,
+            )
     bad = [line for line in kernel_log.read() if ABOVE.search(line)]
     assert not bad, " | ".join(bad)
     fsck("ext4", paths.device)
