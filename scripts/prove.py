@@ -130,7 +130,7 @@ PROOFS = [
         "rados-fencing",
         "500 take-overs on three OSDs under verified writes and offloads, and a control run without a blocklist",
         "make rados-take-overs ARRAYSIM_TAKE_OVERS=500",
-        120,
+        60,
         figure=r"^ *all killed: .*",
     ),
     Proof(
