@@ -11,12 +11,15 @@ The daemons run in the foreground as children of this script, as nobody where it
 script in `run` and `hold`, a SIGKILL included, ends them too; `up` leaves them running only when all are up. A store
 in memory (memstore) is up within seconds and for tests; bluestore keeps its data in sparse files below the folder. An
 OSD in memory that is killed has nothing when it is started again, and gets it from the others: `hold` waits for that.
+It gets sixteen placement groups at a time: one by one, which is Ceph's default, takes three times as long. Objects in
+memory are pages: a list of all writes to an object, which is the default, costs more with each of them.
 
 A line of `hold` is a JSON list, and so is the answer, with the result or, behind a null, an error:
 
     ["start", "osd.1"]                     start a daemon again that has ended; the answer says how all are reached
     ["clean"]                              wait until every placement group has all of its copies
     ["ask", {"prefix": "osd stat"}]        ask the monitor as the administrator
+    ["read", "NAMESPACE", "OBJECT"]        read the text of an object of the pool
 
 The client `arraysim` may use the pool and blocklist other clients, nothing else.
 """
@@ -46,7 +49,9 @@ REPO = Path(__file__).resolve().parents[1]
 PACKAGES = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "monmaptool": "ceph-common"}
 MANAGER = {"ceph-mgr": "ceph-mgr"}  # with --manager
 SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-rados, a part of ceph-common, is for
-POOL, USER, GROUPS = "arraysim", "arraysim", 32
+POOL, USER = "arraysim", "arraysim"
+#: What would otherwise keep its last 10,000 lines in memory, for a third of an OSD's processor time.
+QUIET = "osd ms monc memstore objecter auth crush throttle finisher timer heartbeatmap optracker perfcounter".split()
 MARK = "arraysim-throw-away-cluster"  # a folder with this file is ours to remove
 PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -66,6 +71,7 @@ err_to_stderr = true
 admin_socket = {dir}/run/$name.asok
 admin_socket_mode = 0600
 log_file = {dir}/log/$name.log
+{quiet}
 crash_dir = {dir}/log
 public_addr = 127.0.0.1
 cluster_addr = 127.0.0.1
@@ -110,6 +116,9 @@ osd_op_num_shards = 2
 osd_op_num_threads_per_shard = 1
 osd_max_pg_log_entries = 1000
 osd_pg_log_dups_tracked = 1000
+memstore_page_set = true
+osd_max_backfills = 16
+osd_recovery_max_active = 16
 osd_class_load_list = *
 osd_class_default_list = *
 """
@@ -146,7 +155,7 @@ class Cluster:
     def __init__(self, folder: Path, args: argparse.Namespace) -> None:
         self.dir, self.osds, self.store = folder, args.osds, args.store
         self.size, self.memory = args.size or min(3, args.osds), args.memory << 20
-        self.grace, self.manager = args.grace, args.manager
+        self.grace, self.manager, self.groups = args.grace, args.manager, args.groups
         self.leave = args.what == "up"  # the daemons outlive this process
         self.children: list[subprocess.Popen[bytes]] = []
         self.commands: dict[str, tuple[str, ...]] = {}
@@ -170,6 +179,7 @@ class Cluster:
             store=self.store,
             memory=self.memory,
             grace=self.grace,
+            quiet="\n".join(f"debug_{name} = 0/0" for name in QUIET),
         )
         self.conf().write_text(text)
         self.make_keys()
@@ -191,7 +201,7 @@ class Cluster:
             for i in range(self.osds):
                 self.daemon(f"osd.{i}", "ceph-osd", "-i", str(i))
             wait(lambda: ask("osd stat")["num_up_osds"] == self.osds, "the OSDs did not come up")
-            ask("osd pool create", pool=POOL, pg_num=GROUPS, pgp_num=GROUPS)
+            ask("osd pool create", pool=POOL, pg_num=self.groups, pgp_num=self.groups)
             ask("osd pool application enable", pool=POOL, app="arraysim")
         self.probe()
 
@@ -309,7 +319,7 @@ class Cluster:
     def clean(self, seconds: float = 180) -> None:
         """Wait until every placement group has all of its copies. There may be no manager to ask: the groups are."""
         with self.client() as c:
-            left = [f"{c.pool_lookup(POOL)}.{i:x}" for i in range(GROUPS)]
+            left = [f"{c.pool_lookup(POOL)}.{i:x}" for i in range(self.groups)]
 
             def done() -> bool:
                 while left:
@@ -323,6 +333,16 @@ class Cluster:
 
             wait(done, "the cluster is not clean", seconds)
 
+    def read(self, namespace: str, name: str) -> str:
+        """Read an object of the pool."""
+        with self.client() as c:
+            io = c.open_ioctx(POOL)
+            io.set_namespace(namespace)
+            try:
+                return io.read(name, 4 << 20).decode()
+            finally:
+                io.close()
+
     def obey(self, line: str) -> object:
         """Do what a line of `hold` says."""
         what, *args = json.loads(line)
@@ -334,6 +354,8 @@ class Cluster:
         if what == "ask":
             with self.monitor() as ask:
                 return ask(**args[0])
+        if what == "read":
+            return self.read(*args)
         raise SystemExit(f"ceph: hold cannot {what}")
 
     def hold(self) -> None:
@@ -426,6 +448,7 @@ def options() -> argparse.Namespace:
         "--grace", type=int, default=6, help="seconds without a heartbeat that an OSD is down after (6)"
     )
     parser.add_argument("--manager", action="store_true", help="start one as well: without it no quota takes effect")
+    parser.add_argument("--groups", type=int, default=32, help="placement groups (32)")
     parser.add_argument("--memory", type=int, default=4096, metavar="MIB", help="that a memstore may have (4096)")
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:at])

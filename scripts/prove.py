@@ -96,6 +96,13 @@ PROOFS = [
         "make vm-take-over",
         14,
     ),
+    Proof(
+        "node-take-overs",
+        "two nodes take an array's folder over from each other 20 times below dm-multipath, ext4 and fio with verify",
+        "make vm-node-take-over",
+        8,
+        figure=r"\d+ take-overs, [\d.]+ s in the middle, [\d.]+ s at the most",
+    ),
     Proof("conformance", "all of libiscsi's suite through LIO and TCMU", "make conformance-vm", 10),
     Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
@@ -123,7 +130,7 @@ PROOFS = [
         "rados-fencing",
         "500 take-overs on three OSDs under verified writes and offloads, and a control run without a blocklist",
         "make rados-take-overs ARRAYSIM_TAKE_OVERS=500",
-        120,
+        60,
         figure=r"^ *all killed: .*",
     ),
     Proof(

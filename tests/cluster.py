@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import subprocess
+import threading
+import time
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +21,13 @@ BINARY = REPO / "bin" / "arraysim-rados"
 
 
 class Ceph:
-    """A cluster that ends with this process, whatever ends that; a context manager."""
+    """A cluster that ends with this process, whatever ends that; a context manager. Threads may share it."""
 
     def __init__(self, osds: int = 1, *options: Any) -> None:
         self.osds = osds
+        self.script = threading.Lock()  # it answers one at a time
+        self.one_osd = threading.Lock()  # who has it may kill one
+        self.fault: Exception | None = None  # of a thread of its own
         self.manager = "--manager" in options
         self.argv = [str(a) for a in (SCRIPT, "hold", "--osds", osds, *options)]
 
@@ -53,9 +58,10 @@ class Ceph:
 
     def do(self, *what: Any) -> Any:
         """Have the script do something, as it says itself, and return the result."""
-        self.proc.stdin.write(json.dumps(what) + "\n")
-        self.proc.stdin.flush()
-        answer, *error = json.loads(self.proc.stdout.readline())
+        with self.script:
+            self.proc.stdin.write(json.dumps(what) + "\n")
+            self.proc.stdin.flush()
+            answer, *error = json.loads(self.proc.stdout.readline())
         if error:
             raise ToolError(f"ceph: {what}: {error[0]}")
         return answer
@@ -76,9 +82,38 @@ class Ceph:
         """Start a daemon again that has ended."""
         self.about = self.do("start", name)
 
-    def clean(self) -> None:
+    def clean(self, timeout: float = 180) -> None:
         """Wait until everything has all of its copies: until then no further OSD may be lost."""
-        self.do("clean")
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                return self.do("clean", 1)  # and others may ask something in between
+            except ToolError:
+                if time.monotonic() > end:
+                    raise
+
+    def may_lose_one(self, wait: bool) -> bool:
+        """Be the only one who may kill an OSD, until refill; False: another one is, and this is not to wait."""
+        if not self.one_osd.acquire(timeout=300 if wait else 0):
+            if wait:
+                raise ToolError("nobody starts an OSD again that was killed")
+            return False
+        if self.fault:
+            raise self.fault
+        return True
+
+    def refill(self, name: str) -> None:
+        """Start an OSD again. When it has got everything, another one may be killed."""
+        self.start(name)
+        threading.Thread(target=self._refill).start()
+
+    def _refill(self) -> None:
+        try:
+            self.clean()
+        except Exception as e:
+            self.fault = e
+        finally:
+            self.one_osd.release()
 
     @contextlib.contextmanager
     def stopped(self, *names: str) -> Iterator[None]:
@@ -90,6 +125,10 @@ class Ceph:
         finally:
             for name in names:
                 self.signal(name, signal.SIGCONT)
+
+    def read(self, namespace: str, name: str) -> str:
+        """Return the text of an object of the pool."""
+        return self.do("read", namespace, name)
 
     def daemon(self, name: str, *command: Any) -> Any:
         """Send a daemon a command by its admin socket, and return the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -47,6 +48,19 @@ class InPool(Config):
         return {**super().document(data, portal, metrics), "store": "rados", "rados": self.rados}
 
 
+class AdminConnection(http.client.HTTPConnection):
+    """HTTP over a daemon's admin socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("arraysim", timeout=10)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
 class RadosDaemon(Daemon):
     """The program that knows librados."""
 
@@ -59,11 +73,25 @@ class RadosDaemon(Daemon):
         out = run([BINARY, "status", "--json", "--data", self.data], expect=None)
         return json.loads(out.stdout).get("ownership", {}) if out.returncode == 0 else {}
 
+    def ownership(self) -> dict[str, Any]:
+        """Return the same from its admin socket, without a start of the program, which takes a tenth of a second."""
+        with contextlib.closing(AdminConnection(self.data / "admin.sock")) as c:
+            try:
+                c.request("GET", "/api/v1/status")
+                answer = c.getresponse()
+                return json.load(answer).get("ownership", {}) if answer.status == 200 else {}
+            except (OSError, http.client.HTTPException):
+                return {}
+
     def stand_by(self, timeout: float = 60) -> None:
         """Start the daemon and wait until it stands by for an array that another one has."""
         self.spawn(self.command())
+        self.await_standby(timeout)
+
+    def await_standby(self, timeout: float = 60) -> None:
+        """Wait until a daemon that was started stands by."""
         deadline = time.monotonic() + timeout
-        while self.state().get("state") != "standing by":
+        while self.ownership().get("state") != "standing by":
             if not self.alive() or time.monotonic() > deadline:
                 raise ToolError(f"it does not stand by:\n{self.log_tail()}")
             time.sleep(0.1)

@@ -1,18 +1,22 @@
-"""Take-overs of a daemon on a Ceph cluster of three OSDs, under verified writes and offloads.
+"""Take-overs of daemons on a Ceph cluster of three OSDs, under verified writes and offloads.
 
-Three daemons: one has the array, and two stand by, so that two take over at once each time. The first take-overs are
-one of each of the ways of WAYS, the rarest first, and all others by a seed. ARRAYSIM_TAKE_OVERS says how many,
+Some arrays at a time, for most of a take-over is waiting for a lease. Each has three daemons: one has the array, and
+two stand by, so that two take over at once each time. The first take-overs are one of each of the ways of WAYS, the
+rarest first, and all others by a seed. ARRAYSIM_TAKE_OVERS says how many, ARRAYSIM_ARRAYS of how many arrays, and
 ARRAYSIM_SEED repeats a run.
 
-The client is that of the kill tests: it knows of each sector what it may hold, and reads all of it back behind each
-take-over. The control leaves one part of the fencing out, and has to lose data, or the rest shows nothing.
+The client of each is that of the kill tests: it knows of each sector what it may hold, and reads all of it back behind
+each take-over, and once more when a former owner that was stopped has gone on. The control leaves one part of the
+fencing out, and has to lose data, or the rest shows nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +30,7 @@ from test_rados import Address, InPool, RadosDaemon, next_owner
 pytestmark = pytest.mark.proof
 
 TAKE_OVERS = int(os.environ.get("ARRAYSIM_TAKE_OVERS", "10"))
+ARRAYS = int(os.environ.get("ARRAYSIM_ARRAYS", "3"))
 
 #: How an owner ends, and how often each is chosen.
 WAYS = {
@@ -51,7 +56,7 @@ VOLUMES = [
 @pytest.fixture(scope="module")
 def ceph() -> Iterator[Ceph]:
     """A cluster of three OSDs."""
-    with Ceph(3, "--memory", 2048) as c:
+    with Ceph(3, "--memory", 3072, "--groups", 8) as c:
         yield c
 
 
@@ -79,17 +84,23 @@ class Nodes:
         """Wait until the client has read everything back from who has the array now."""
         return self.torture.expect("verified", 180)
 
+    def cut(self) -> None:
+        """Have the client log in again, and so read everything back."""
+        self.torture.forget()  # that it has done so before says nothing
+        self.address.cut()
+
     def await_next(self, what: str, began: float, before: list[int]) -> RadosDaemon:
         """Wait until another one serves, note how long that took, and have the client go there."""
         taker = next_owner(self.others, before, 120)
         self.took.setdefault(what, []).append(time.monotonic() - began)
         self.others.remove(taker)
         last, self.owner = self.owner, taker
+        self.torture.forget()
         self.address.move(taker.port)
         return last
 
     def end(self, silent: bool) -> tuple[float, list[int]]:
-        """Kill or stop the owner."""
+        """Kill or stop the owner, and return when that was and how often each of the others has served."""
         before = [d.served() for d in self.others]
         self.owner.proc.send_signal(signal.SIGSTOP if silent else signal.SIGKILL)
         if not silent:
@@ -103,16 +114,19 @@ class Nodes:
         assert "has a new owner" in zombie.log_tail(), zombie.log_tail()
 
     def again(self, d: RadosDaemon) -> None:
-        """Start one again that has ended: it stands by."""
-        d.stand_by()
+        """Start one again that has ended; check waits until it stands by."""
+        d.spawn(d.command())
         self.others.append(d)
 
-    def check(self) -> None:
-        """One serves, and the others do not."""
-        assert self.owner.state()["state"] == "serving", self.owner.state()
-        states = [d.state().get("state") for d in self.others]
-        assert set(states) <= {"standing by", "opening"}, states
+    def check(self) -> dict[str, Any]:
+        """One serves, and the others stand by, while the client reads everything back once more; return its report."""
+        self.cut()
         self.owner.cli("check")
+        event = self.verified()
+        for d in self.others:
+            d.await_standby()
+        assert self.owner.ownership()["state"] == "serving", self.owner.ownership()
+        return event
 
     def finish(self) -> dict[str, Any]:
         """End the client, which verifies everything once more, and the daemons."""
@@ -135,7 +149,35 @@ class Nodes:
             d.cleanup()
 
     def logs(self) -> str:
-        return "\n".join(f"--- {d.name}\n{d.log_tail(20)}" for d in self.all)
+        return "\n".join(f"--- {d.name}\n{d.log_tail(200)}" for d in self.all)
+
+    def run(self, count: int, first: list[str], over: threading.Event) -> None:
+        """Have so many take-overs, some ways first. One that kills an OSD waits, and others go first, for an OSD that
+        another one has killed."""
+        later: list[str] = []
+        while not over.is_set():
+            last = self.done() + len(later) >= count
+            if later and self.ceph.may_lose_one(wait=last):
+                way = later.pop(0)
+            elif last:
+                return
+            else:
+                way = first.pop(0) if first else self.rng.choices(list(WAYS), list(WAYS.values()))[0]
+                if "OSD" in way:
+                    later.append(way)
+                    continue
+            time.sleep(self.rng.uniform(0.2, 1.5))
+            began = time.monotonic()
+            self.take_over(way)
+            event = self.check()
+            print(
+                f"  {self.namespace} {self.done()}: {way}, {self.took[way][-1]:.1f} s, with all else "
+                f"{time.monotonic() - began:.1f} s; {event['ops']} commands; load {os.getloadavg()[0]:.0f}",
+                flush=True,
+            )
+
+    def done(self) -> int:
+        return sum(len(v) for v in self.took.values())
 
     def take_over(self, way: str) -> None:
         """Replace the owner in one of the ways, and have the client verify everything meanwhile."""
@@ -152,18 +194,15 @@ class Nodes:
             served = dict(zip(self.others, before, strict=True))
             self.others.remove(victim)
             last = self.await_next(way, began, [served[d] for d in self.others])
-            self.verified()
             self.again(victim)
         else:
             last = self.await_next(way, began, before)
-            self.verified()
+        self.verified()
         if "stopped" in way:
             self.rouse(way, last)
         self.again(last)
         if osd:
-            self.ceph.start(osd)
-            self.ceph.clean()
-        self.check()
+            self.ceph.refill(osd)
 
     def ceph_runs(self, osd: str) -> bool:
         """Tell whether an OSD was not killed yet."""
@@ -177,7 +216,7 @@ class Nodes:
         """Have an owner go on that was stopped."""
         time.sleep(self.rng.uniform(0.5, 3))  # hosts overwrite what it was about to write
         if "blocklist gone" in way:
-            self.ceph.ask("osd blocklist clear")
+            self.unlist(zombie)
             killed = self.owner
             began, before = self.end(silent=False)
             self.await_next("killed", began, before)
@@ -188,6 +227,12 @@ class Nodes:
                 zombie.proc.send_signal(signal.SIGCONT)
                 time.sleep(2.5)
         self.wake(zombie)
+
+    def unlist(self, zombie: RadosDaemon) -> None:
+        """Take a former owner off the cluster's blocklist, as if its time there were over."""
+        head = json.loads(self.ceph.read(self.namespace, "array"))
+        addresses = [f["address"] for f in head["fenced"] if f.get("owner", {}).get("pid") == zombie.proc.pid]
+        self.ceph.ask("osd blocklist", blocklistop="rm", addr=addresses[-1])
 
 
 def seeded() -> int:
@@ -210,29 +255,55 @@ def report(took: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def everywhere(ceph: Ceph, arrays: list[Nodes], seed: int) -> list[dict[str, Any]]:
+    """Have the take-overs of all arrays at once, and return what each client says at its end."""
+    over, events, faults = threading.Event(), [], []
+    first = sorted(WAYS, key=WAYS.get)
+
+    def run(n: int, nodes: Nodes) -> None:
+        try:
+            nodes.start(seed + n)
+            nodes.verified()
+            share = TAKE_OVERS // len(arrays) + (n < TAKE_OVERS % len(arrays))
+            nodes.run(share, first[n :: len(arrays)], over)
+            events.append(nodes.finish())
+        except BaseException as e:
+            faults.append(f"{nodes.namespace}, behind {nodes.done()} take-overs: {type(e).__name__}: {e}")
+            faults.append(nodes.logs())
+            over.set()
+
+    threads = [threading.Thread(target=run, args=args) for args in enumerate(arrays)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults, "\n".join([f"seed {seed}", *faults])
+    ceph.may_lose_one(wait=True)  # an OSD may still be at it
+    ceph.one_osd.release()
+    return events
+
+
 def test_take_overs(ceph: Ceph) -> None:
     """Nothing acknowledged is lost, in whatever way owners end."""
-    seed = seeded()
-    print(f"\n{TAKE_OVERS} take-overs, seed {seed}; repeat with ARRAYSIM_TAKE_OVERS={TAKE_OVERS} ARRAYSIM_SEED={seed}")
-    nodes = Nodes(ceph, "takers", 3, seed)
-    done, first = 0, sorted(WAYS, key=WAYS.get)
+    seed, began = seeded(), time.monotonic()
+    print(
+        f"\n{TAKE_OVERS} take-overs of {ARRAYS} arrays, seed {seed}; repeat with ARRAYSIM_TAKE_OVERS={TAKE_OVERS} "
+        f"ARRAYSIM_ARRAYS={ARRAYS} ARRAYSIM_SEED={seed}"
+    )
+    arrays = [Nodes(ceph, f"takers{n}", 3, seed + n) for n in range(ARRAYS)]
     try:
-        nodes.start(seed)
-        nodes.verified()
-        while done < TAKE_OVERS:
-            way = first.pop(0) if first else nodes.rng.choices(list(WAYS), list(WAYS.values()))[0]
-            time.sleep(nodes.rng.uniform(0.2, 1.5))
-            nodes.take_over(way)
-            done = sum(len(v) for v in nodes.took.values())
-            print(f"  {done}: {way}, {nodes.took[way][-1]:.1f} s; load {os.getloadavg()[0]:.0f}", flush=True)
-            nodes.address.cut()
-            nodes.verified()
-        event = nodes.finish()
-    except AssertionError as e:
-        raise AssertionError(f"{e}\nbehind {done} take-overs, seed {seed}\n{nodes.logs()}") from None
+        events = everywhere(ceph, arrays, seed)
     finally:
-        nodes.close()
-    print(f"{report(nodes.took)}\n  {done} take-overs: {event}")
+        for nodes in arrays:
+            nodes.close()
+    took: dict[str, list[float]] = {}
+    for nodes in arrays:
+        for way, times in nodes.took.items():
+            took.setdefault(way, []).extend(times)
+    done = sum(nodes.done() for nodes in arrays)
+    event = {k: sum(e[k] for e in events) for k in events[0] if k != "event"}
+    each = (time.monotonic() - began) / done
+    print(f"{report(took)}\n  {done} take-overs of {ARRAYS} arrays, one every {each:.1f} s: {event}")
     assert event["wrong"] == 0 and event["unsure"] > 0
     for kind in ("write", "write_fua", "caw", "zero", "unmap", "xcopy", "sync", "read"):
         assert event[kind] > 0, f"no {kind} was acknowledged"
@@ -258,12 +329,13 @@ def test_without_the_blocklist_data_are_lost(ceph: Ceph) -> None:
                 time.sleep(2.5)
             zombie.proc.wait(60)
             try:
-                nodes.address.cut()
+                nodes.cut()
                 nodes.verified()
             except ToolError as e:
                 found = str(e)
                 break
-            nodes.again(zombie)
+            zombie.stand_by()
+            nodes.others.append(zombie)
         logs = nodes.logs()
     finally:
         nodes.close()

@@ -1,6 +1,6 @@
 # Targets that use the guests. The Makefile includes this file.
 
-.PHONY: vm-test vm-test-all test-qemu vm-kill-test vm-torture vm-take-over conformance-vm vm-bench vm-docs vm-shell demo-vm
+.PHONY: vm-test vm-test-all test-qemu vm-kill-test vm-torture vm-take-over vm-node-take-over conformance-vm vm-bench vm-docs vm-shell demo-vm
 
 vm-test: build plugin ## the tests in guests of User Mode Linux, slow ones left out; VM_ARGS: a selection
 	@scripts/vm/run.py -m "not slow" $(VM_ARGS)
@@ -36,6 +36,9 @@ vm-torture: build ## stress-ng, fs_mark and fio --verify on xfs and ext4 over TC
 
 vm-take-over: build ## 50 hosts with caches that die or fall silent under verified writes, and a silent peer under fio
 	@scripts/vm/run.py --limit 2400 tests/vm/test_takeover.py $(VM_ARGS)
+
+vm-node-take-over: build ## two nodes that take an array over from each other 20 times below dm-multipath, ext4 and fio --verify
+	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_TAKE_OVERS=20 tests/vm/test_nodes.py -s -k below_a_file_system $(VM_ARGS)
 
 vm-shell: build ## a console in a guest
 	@scripts/vm/run.py --shell $(VM_ARGS)

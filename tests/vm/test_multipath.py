@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,8 @@ def paths(array: Daemon, initiator: Initiator) -> Iterator[Paths]:
 
 
 @contextmanager
-def verified_load(device: str) -> Iterator[None]:
+def repeated(fio: list[str]) -> Iterator[None]:
     """Writes that are read back and compared, without a pause, until the end; any error of fio's is a failure."""
-    fio = ["fio", "--name=load", "--thread", *on_disk(device, *VERIFIED, "--size=16m", depth=16)]
     stop = Path("/tmp/stop")
     stop.unlink(missing_ok=True)
     script = f"n=0; while [ ! -e {stop} ]; do {shlex.join(fio)} || exit; n=$((n + 1)); done; echo rounds: $n"
@@ -172,6 +171,11 @@ def verified_load(device: str) -> Iterator[None]:
         stop.touch()
         out, _ = proc.communicate(timeout=600)
     assert proc.returncode == 0 and re.search(r"rounds: [1-9]", out), out
+
+
+def verified_load(device: str) -> AbstractContextManager[None]:
+    """The same on a device, past the page cache."""
+    return repeated(["fio", "--name=load", "--thread", *on_disk(device, *VERIFIED, "--size=16m", depth=16)])
 
 
 def test_one_device_of_two_ports(paths: Paths) -> None:
