@@ -72,11 +72,12 @@ SCRIPTS = "exports fio profilefit replay sim".split()
 FLAGS = {"GOFLAGS": "-trimpath -gcflags=all=-dwarf=false"}
 PLAIN = {"CGO_ENABLED": "0"} | FLAGS
 
-#: Pebble brings a C library where there is C. The tests compress little: what its compiler would make faster costs more.
+#: Pebble brings a C library where there is C. The tests compress little: what its compiler would make faster costs
+#: more.
 C_FLAGS = {"CGO_CFLAGS": "-O0"}
 
-#: Python keeps what it has compiled, whatever the environment says: the tests start some hundred programs that import the
-#: same modules, and would compile them each time.
+#: Python keeps what it has compiled, whatever the environment says: the tests start some hundred programs that import
+#: the same modules, and would compile them each time.
 BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 #: Compilers that collect garbage seldom take two thirds of the time; the tests themselves run as they do elsewhere.

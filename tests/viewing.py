@@ -73,7 +73,8 @@ class Viewer:
     def shot(self, name: str) -> None:
         """Look at a state of the page on a desk and on a phone, in light and dark.
 
-        Nothing keeps people out, and nothing is wider than the screen or than its table. ARRAYSIM_SCREENSHOTS=folder keeps the pictures.
+        Nothing keeps people out, and nothing is wider than the screen or than its table. ARRAYSIM_SCREENSHOTS=folder
+        keeps the pictures.
         """
         folder = os.environ.get("ARRAYSIM_SCREENSHOTS")
         before = self.page.viewport_size
