@@ -84,6 +84,14 @@ class Guest:
         self.results.mkdir(parents=True)
         self.console = self.results / "console.log"
         shutil.copytree(run.payload, self.dir / "payload", copy_function=os.link)
+        self.proc: subprocess.Popen[bytes] | None = None
+        self.killed = False
+
+    def kill(self) -> None:
+        """End the guest at once, or keep it from beginning. Another thread may call it."""
+        self.killed = True
+        if self.proc and self.proc.poll() is None:
+            os.killpg(self.proc.pid, signal.SIGKILL)
 
     def prepare(self, command: str, limit: float, environment: Mapping[str, str]) -> None:
         """Say what the guest is to run: a shell command, or "shell" for a console."""
@@ -111,6 +119,9 @@ class Guest:
                 stderr=console,
                 start_new_session=True,
             )
+        self.proc = proc
+        if self.killed:
+            self.kill()
         try:
             booted = self.follow(proc, start, limit, show)
         finally:
@@ -125,6 +136,8 @@ class Guest:
             proc.wait()
             shutil.rmtree(self.dir / "payload", ignore_errors=True)
         status = self.status()
+        if self.killed:
+            raise GuestError("the guest was ended from outside")
         if status is None:
             raise (GuestError if booted else BootError)(
                 f"{self.death()}. The end of its console:\n{self.console_tail()}"

@@ -65,6 +65,9 @@ GAVE_UP = 124
 NO_TESTS = 5
 
 _lock = threading.Lock()
+#: Guests that were begun, and that no other one is to begin; both under _lock.
+_guests: list[Guest] = []
+_stopped = threading.Event()
 
 
 def say(text: str) -> None:
@@ -168,6 +171,10 @@ def run_job(job: Job, run: Run, engine: Engine, args: argparse.Namespace, alone:
     for name in (job.name, job.name + "-again"):
         guest = Guest(run, name, engine, Size(args.memory, args.cpus))
         guest.prepare(job.command, args.limit, environment)
+        with _lock:
+            if _stopped.is_set():
+                return
+            _guests.append(guest)
         try:
             job.status = guest.shell() if args.shell else guest.run(args.limit, show)
         except BootError as e:
@@ -178,6 +185,15 @@ def run_job(job: Job, run: Run, engine: Engine, args: argparse.Namespace, alone:
         break
     job.seconds = time.monotonic() - start
     job.count(guest.results / "junit.xml")
+
+
+def stop_guests() -> None:
+    """End all guests; no other one begins."""
+    with _lock:
+        _stopped.set()
+        guests = list(_guests)
+    for g in guests:
+        g.kill()
 
 
 def summary(done: list[Job], run: Run, started: float, engine: Engine) -> int:
@@ -209,7 +225,11 @@ def once(args: argparse.Namespace, rest: list[str]) -> int:
     parallel = min(args.jobs or min(engine.parallel, (os.cpu_count() or 1) + 1), len(todo))
     try:
         with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(lambda j: run_job(j, run, engine, args, alone=len(todo) == 1), todo))
+            try:
+                list(pool.map(lambda j: run_job(j, run, engine, args, alone=len(todo) == 1), todo))
+            except BaseException:  # a signal; the pool waits for the guests
+                stop_guests()
+                raise
     finally:
         run.close()
     if args.shell:
