@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // awhile is a time for what is not to succeed.
@@ -191,12 +193,15 @@ func TestSilentHostWhileHeld(t *testing.T) {
 		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 200*time.Millisecond
 	})
 	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
-	there := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
+	there, resets := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 33 })
 	if err := r.portal.Hold(within(t), false); err != nil {
 		t.Fatal(err)
 	}
 	hdr, _ := silent.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
 	silent.Send(hdr, nil, nil)
+	hdr = resets.NewHeader(opTaskMgmt|immediateBit, 0)
+	hdr[offFlags] = flagFinal | byte(scsi.LogicalUnitReset)
+	resets.Send(hdr, nil, nil)
 	answered := make(chan error, 1)
 	go func() {
 		_, err := there.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
@@ -207,7 +212,7 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	}
 	time.Sleep(time.Second) // in which the others are asked, too
 	if n := len(r.portal.Sessions()); n != 2 {
-		t.Errorf("%d sessions are there, of three of which one has a host that says nothing", n)
+		t.Errorf("%d sessions are there, of four of which two have a host that says nothing", n)
 	}
 	r.portal.Release()
 	if err := <-answered; err != nil {
@@ -217,6 +222,9 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	r.withFake(func(f *fakeTarget) {
 		if f.submits != 2 {
 			t.Errorf("%d commands are carried out, want those of the two hosts that are there", f.submits)
+		}
+		if f.managed != 0 {
+			t.Error("a reset is carried out for a host that says nothing")
 		}
 	})
 }

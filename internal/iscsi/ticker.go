@@ -2,9 +2,9 @@ package iscsi
 
 import "time"
 
-// heldPing takes the place of Limits.PingInterval and PingTimeout, where these are longer, for connections whose commands wait
-// because the portal is held: they are to be carried out later than at once, and not when their host may have given them up and
-// written the same blocks by another path. A host that is gone ends no connection.
+// heldPing takes the place of Limits.PingInterval and PingTimeout, where these are longer, for connections whose commands or task
+// management functions wait because the portal is held: they are to be carried out later than at once, and not when their host may
+// have given them up and written the same blocks by another path. A host that is gone ends no connection.
 const heldPing = 4 * time.Second
 
 // idleState is what the ticker knows of a connection.
@@ -48,7 +48,7 @@ func (p *Portal) ticker() {
 		p.mu.Unlock()
 		for _, c := range list {
 			if interval, timeout := p.limits.PingInterval, p.limits.PingTimeout; interval > 0 {
-				if p.OnHold() && c.inflight.Load() > 0 {
+				if p.OnHold() && c.inflight.Load()+c.deferred.Load() > 0 {
 					interval, timeout = min(interval, held), min(timeout, held)
 				}
 				c.checkIdle(now, interval, timeout)
