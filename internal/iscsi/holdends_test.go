@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -182,6 +183,64 @@ func TestReinstatedWhileHeld(t *testing.T) {
 			})
 			isUp(t, again)
 			isUp(t, other)
+		})
+	}
+}
+
+// slowly is a connection of which so many bytes are read in a second.
+type slowly struct {
+	net.Conn
+	rate int
+	owed time.Duration
+}
+
+func (s *slowly) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if s.owed += time.Duration(n) * time.Second / time.Duration(s.rate); s.owed > 5*time.Millisecond {
+		time.Sleep(s.owed)
+		s.owed = 0
+	}
+	return n, err
+}
+
+// TestSlowReaderWhileHeld: a host that reads its answers slowly finds the question whether it is there behind them. It stays
+// while it goes on reading; one that reads nothing does not.
+func TestSlowReaderWhileHeld(t *testing.T) {
+	const heldPing, blocks = 500 * time.Millisecond, 16000
+	for _, reads := range []bool{true, false} {
+		t.Run(fmt.Sprint("reads=", reads), func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) {
+				cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, heldPing
+			})
+			ours, theirs := net.Pipe() // it takes nothing that nobody reads
+			r.portal.start(ours, 1)
+			theirs.SetDeadline(time.Now().Add(patience))
+			defer theirs.Close()
+			c, err := NewClient(&slowly{Conn: theirs, rate: blocks * fakeBlock / 4}, ClientConfig{Initiator: testInitiator, Target: testTarget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hdr, _ := c.CommandHeader(0, cdb10(opRead10, 0, blocks), 0, blocks*fakeBlock)
+			if err := c.Send(hdr, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually("the read", func(f *fakeTarget) bool { return f.submits == 1 })
+			held := make(chan error, 1)
+			go func() { held <- r.portal.Hold(within(t), false) }()
+			if reads {
+				if res, err := c.Await(bhs(hdr[:]).itt(), nil, blocks*fakeBlock); err != nil || len(res.Data) != blocks*fakeBlock {
+					t.Fatalf("a host that reads slowly: %v, %v", res, err)
+				}
+			} else if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+				t.Fatal("a host that reads nothing keeps its session")
+			}
+			if err := <-held; err != nil {
+				t.Error(err)
+			}
+			r.portal.Release()
+			if reads {
+				isUp(t, c)
+			}
 		})
 	}
 }

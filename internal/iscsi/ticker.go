@@ -10,6 +10,7 @@ const heldPing = 4 * time.Second
 // idleState is what the ticker knows of a connection.
 type idleState struct {
 	rx     uint64
+	tx     uint64 // when it was looked at last
 	since  time.Time
 	pinged bool
 }
@@ -60,11 +61,18 @@ func (p *Portal) ticker() {
 	}
 }
 
+// checkIdle pings a host after an interval without a word from it, and ends its session if there is no answer in timeout.
 func (c *conn) checkIdle(now time.Time, interval, timeout time.Duration) {
 	i := &c.idle
+	tx := c.count.tx.Load()
+	took := tx != i.tx
+	i.tx = tx
 	if rx := c.count.rx.Load(); rx != i.rx || i.since.IsZero() {
-		*i = idleState{rx: rx, since: now}
+		*i = idleState{rx: rx, tx: tx, since: now}
 		return
+	}
+	if pending, _ := c.out.state(); i.pinged && took && pending { // the ping is behind answers that the host reads: it has not seen it yet
+		i.since = now
 	}
 	switch quiet := now.Sub(i.since); {
 	case !i.pinged && quiet >= interval:
