@@ -187,6 +187,50 @@ func TestReinstatedWhileHeld(t *testing.T) {
 	}
 }
 
+// TestOlderLoginWhileHeld: a login that comes late, by a connection that is older than the session that its initiator port has by
+// now, does not end that one while the portal is held: it is refused behind the hold.
+func TestOlderLoginWhileHeld(t *testing.T) {
+	r := newRig(t, nil)
+	older := r.dial()
+	if !poll(func() bool {
+		r.portal.mu.Lock()
+		defer r.portal.mu.Unlock()
+		return len(r.portal.conns) == 1
+	}) {
+		t.Fatal("a connection is not taken")
+	}
+	var port ClientConfig
+	c := r.login(func(cfg *ClientConfig) { port = *cfg })
+	if err := r.portal.Hold(within(t), false); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := NewClient(older, port)
+		refused <- err
+	}()
+	buf := make([]byte, 1<<20)
+	if !poll(func() bool {
+		return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "iscsi.(*conn).awaitOpened(")
+	}) {
+		t.Fatal("the login does not wait")
+	}
+	time.Sleep(100 * time.Millisecond) // in which a session ends that is to end
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
+		answered <- err
+	}()
+	r.portal.Release()
+	if err := <-answered; err != nil {
+		t.Errorf("the younger session: %v", err)
+	}
+	if err := <-refused; err == nil {
+		t.Error("the older login has a session")
+	}
+	isUp(t, c)
+}
+
 // slowly is a connection of which so many bytes are read in a second.
 type slowly struct {
 	net.Conn
