@@ -231,6 +231,24 @@ func TestOlderLoginWhileHeld(t *testing.T) {
 	isUp(t, c)
 }
 
+// TestPortalThatSlept: a portal that was stopped does not take its own sleep for the silence of hosts.
+func TestPortalThatSlept(t *testing.T) {
+	r := newRig(t, nil) // which pings nobody
+	_, far := unreadPeer(t, r.portal, nil)
+	const wait = 4 * time.Second
+	now := time.Now()
+	for _, row := range []struct {
+		after, slept time.Duration
+		ended        bool
+	}{{0, 0, false}, {wait, 0, false}, {time.Minute, time.Minute - time.Second, false}, {wait, 0, true}} {
+		now = now.Add(row.after)
+		far.checkIdle(now, row.slept, wait, wait)
+		if ended := far.abortedBy() != nil; ended != row.ended {
+			t.Fatalf("after %v, of which it slept %v, ended=%v", row.after, row.slept, ended)
+		}
+	}
+}
+
 // slowly is a connection of which so many bytes are read in a second.
 type slowly struct {
 	net.Conn

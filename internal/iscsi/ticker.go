@@ -28,9 +28,11 @@ func (p *Portal) ticker() {
 		held = heldPing
 	}
 	step = min(step, held)
-	t := time.NewTicker(max(step/4, 5*time.Millisecond))
+	period := max(step/4, 5*time.Millisecond)
+	t := time.NewTicker(period)
 	defer t.Stop()
 	var list []*conn
+	last := time.Now()
 	for {
 		select {
 		case <-p.stop:
@@ -39,6 +41,8 @@ func (p *Portal) ticker() {
 		}
 		list = list[:0]
 		now := time.Now()
+		slept := max(now.Sub(last)-2*period, 0)
+		last = now
 		p.mu.Lock()
 		for _, s := range p.sessions {
 			if lasts := p.limits.DiscoveryTime; s.target == nil && lasts > 0 && now.Sub(s.since) >= lasts {
@@ -52,7 +56,7 @@ func (p *Portal) ticker() {
 				if p.OnHold() && c.inflight.Load()+c.deferred.Load() > 0 {
 					interval, timeout = min(interval, held), min(timeout, held)
 				}
-				c.checkIdle(now, interval, timeout)
+				c.checkIdle(now, slept, interval, timeout)
 			}
 			if p.limits.DataTimeout > 0 {
 				c.checkStall(now)
@@ -61,8 +65,9 @@ func (p *Portal) ticker() {
 	}
 }
 
-// checkIdle pings a host after an interval without a word from it, and ends its session if there is no answer in timeout.
-func (c *conn) checkIdle(now time.Time, interval, timeout time.Duration) {
+// checkIdle pings a host after an interval without a word from it, and ends its session if there is no answer in timeout. How long
+// this process has slept, because it was stopped or had no processor, is nobody's silence: an answer may wait in the socket.
+func (c *conn) checkIdle(now time.Time, slept, interval, timeout time.Duration) {
 	i := &c.idle
 	tx := c.count.tx.Load()
 	took := tx != i.tx
@@ -71,6 +76,7 @@ func (c *conn) checkIdle(now time.Time, interval, timeout time.Duration) {
 		*i = idleState{rx: rx, tx: tx, since: now}
 		return
 	}
+	i.since = i.since.Add(slept)
 	if pending, _ := c.out.state(); i.pinged && took && pending { // the ping is behind answers that the host reads: it has not seen it yet
 		i.since = now
 	}
