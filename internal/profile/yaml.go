@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 
@@ -18,7 +19,10 @@ func DecodeYAML(text []byte, into any) error {
 	if err := checkAliases(text); err != nil {
 		return err
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into); err != nil {
+	switch err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into); {
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty; write what it is to say")
+	case err != nil:
 		return YAMLError(err)
 	}
 	return nil

@@ -17,6 +17,8 @@ func TestYAMLError(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1 localhost\n127.0.0.1 vm\n": "line 1: string was used where mapping is expected",
 		"name: x\nnaem: y\n":                  `line 2: unknown field "naem"`,
+		"":                                    "it is empty; write what it is to say",
+		"# nothing yet\n":                     "it is empty; write what it is to say",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
