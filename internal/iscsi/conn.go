@@ -83,6 +83,7 @@ type conn struct {
 	owes       atomic.Bool          // the peer has data to send
 	look       atomic.Bool          // the reader shall look for data that does not come
 	manages    atomic.Int32         // task management functions that are with the SCSI layer
+	deferred   atomic.Int32         // and those in pending
 	quiet      atomic.Pointer[hold] // in which nothing is with the SCSI layer; written by the reader
 	reset      atomic.Bool          // the target had a cold reset
 	inSession  bool                 // it has one that goes on; guarded by the portal's mu

@@ -43,6 +43,7 @@ type fakeTarget struct {
 	drainFn func()
 	lastCDB []byte
 	submits int
+	managed int
 	seen    func(*scsi.Task) // called for each task that arrives
 }
 
@@ -167,6 +168,7 @@ func (n *fakeNexus) abort(match func(*scsi.Task) bool) (hit bool) {
 }
 
 func (n *fakeNexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)) {
+	n.t.managed++
 	r := scsi.TMFComplete
 	switch fn {
 	case scsi.AbortTask:

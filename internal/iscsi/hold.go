@@ -309,6 +309,7 @@ func (c *conn) catchUp() {
 		c.manageNow(q.fn, q.lun, q.tag, q.answer)
 	}
 	c.pending = nil
+	c.deferred.Store(0)
 }
 
 // hand gives tasks to the SCSI layer.

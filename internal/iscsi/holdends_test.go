@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // awhile is a time for what is not to succeed.
@@ -184,6 +187,126 @@ func TestReinstatedWhileHeld(t *testing.T) {
 	}
 }
 
+// TestOlderLoginWhileHeld: a login that comes late, by a connection that is older than the session that its initiator port has by
+// now, does not end that one while the portal is held: it is refused behind the hold.
+func TestOlderLoginWhileHeld(t *testing.T) {
+	r := newRig(t, nil)
+	older := r.dial()
+	if !poll(func() bool {
+		r.portal.mu.Lock()
+		defer r.portal.mu.Unlock()
+		return len(r.portal.conns) == 1
+	}) {
+		t.Fatal("a connection is not taken")
+	}
+	var port ClientConfig
+	c := r.login(func(cfg *ClientConfig) { port = *cfg })
+	if err := r.portal.Hold(within(t), false); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := NewClient(older, port)
+		refused <- err
+	}()
+	buf := make([]byte, 1<<20)
+	if !poll(func() bool {
+		return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "iscsi.(*conn).awaitOpened(")
+	}) {
+		t.Fatal("the login does not wait")
+	}
+	time.Sleep(100 * time.Millisecond) // in which a session ends that is to end
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
+		answered <- err
+	}()
+	r.portal.Release()
+	if err := <-answered; err != nil {
+		t.Errorf("the younger session: %v", err)
+	}
+	if err := <-refused; err == nil {
+		t.Error("the older login has a session")
+	}
+	isUp(t, c)
+}
+
+// TestPortalThatSlept: a portal that was stopped does not take its own sleep for the silence of hosts.
+func TestPortalThatSlept(t *testing.T) {
+	r := newRig(t, nil) // which pings nobody
+	_, far := unreadPeer(t, r.portal, nil)
+	const wait = 4 * time.Second
+	now := time.Now()
+	for _, row := range []struct {
+		after, slept time.Duration
+		ended        bool
+	}{{0, 0, false}, {wait, 0, false}, {time.Minute, time.Minute - time.Second, false}, {wait, 0, true}} {
+		now = now.Add(row.after)
+		far.checkIdle(now, row.slept, wait, wait)
+		if ended := far.abortedBy() != nil; ended != row.ended {
+			t.Fatalf("after %v, of which it slept %v, ended=%v", row.after, row.slept, ended)
+		}
+	}
+}
+
+// slowly is a connection of which so many bytes are read in a second.
+type slowly struct {
+	net.Conn
+	rate int
+	owed time.Duration
+}
+
+func (s *slowly) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if s.owed += time.Duration(n) * time.Second / time.Duration(s.rate); s.owed > 5*time.Millisecond {
+		time.Sleep(s.owed)
+		s.owed = 0
+	}
+	return n, err
+}
+
+// TestSlowReaderWhileHeld: a host that reads its answers slowly finds the question whether it is there behind them. It stays
+// while it goes on reading; one that reads nothing does not.
+func TestSlowReaderWhileHeld(t *testing.T) {
+	const heldPing, blocks = 500 * time.Millisecond, 16000
+	for _, reads := range []bool{true, false} {
+		t.Run(fmt.Sprint("reads=", reads), func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) {
+				cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, heldPing
+			})
+			ours, theirs := net.Pipe() // it takes nothing that nobody reads
+			r.portal.start(ours, 1)
+			theirs.SetDeadline(time.Now().Add(patience))
+			defer theirs.Close()
+			c, err := NewClient(&slowly{Conn: theirs, rate: blocks * fakeBlock / 4}, ClientConfig{Initiator: testInitiator, Target: testTarget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hdr, _ := c.CommandHeader(0, cdb10(opRead10, 0, blocks), 0, blocks*fakeBlock)
+			if err := c.Send(hdr, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually("the read", func(f *fakeTarget) bool { return f.submits == 1 })
+			held := make(chan error, 1)
+			go func() { held <- r.portal.Hold(within(t), false) }()
+			if reads {
+				if res, err := c.Await(bhs(hdr[:]).itt(), nil, blocks*fakeBlock); err != nil || len(res.Data) != blocks*fakeBlock {
+					t.Fatalf("a host that reads slowly: %v, %v", res, err)
+				}
+			} else if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+				t.Fatal("a host that reads nothing keeps its session")
+			}
+			if err := <-held; err != nil {
+				t.Error(err)
+			}
+			r.portal.Release()
+			if reads {
+				isUp(t, c)
+			}
+		})
+	}
+}
+
 // TestSilentHostWhileHeld: a host whose commands wait has to be heard while the portal is held. One that is gone, though its
 // connection is not, has nothing of it carried out later. Hosts that answer, and those that have nothing waiting, stay.
 func TestSilentHostWhileHeld(t *testing.T) {
@@ -191,12 +314,15 @@ func TestSilentHostWhileHeld(t *testing.T) {
 		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 200*time.Millisecond
 	})
 	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
-	there := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
+	there, resets := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 33 })
 	if err := r.portal.Hold(within(t), false); err != nil {
 		t.Fatal(err)
 	}
 	hdr, _ := silent.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
 	silent.Send(hdr, nil, nil)
+	hdr = resets.NewHeader(opTaskMgmt|immediateBit, 0)
+	hdr[offFlags] = flagFinal | byte(scsi.LogicalUnitReset)
+	resets.Send(hdr, nil, nil)
 	answered := make(chan error, 1)
 	go func() {
 		_, err := there.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0)
@@ -207,7 +333,7 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	}
 	time.Sleep(time.Second) // in which the others are asked, too
 	if n := len(r.portal.Sessions()); n != 2 {
-		t.Errorf("%d sessions are there, of three of which one has a host that says nothing", n)
+		t.Errorf("%d sessions are there, of four of which two have a host that says nothing", n)
 	}
 	r.portal.Release()
 	if err := <-answered; err != nil {
@@ -217,6 +343,9 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	r.withFake(func(f *fakeTarget) {
 		if f.submits != 2 {
 			t.Errorf("%d commands are carried out, want those of the two hosts that are there", f.submits)
+		}
+		if f.managed != 0 {
+			t.Error("a reset is carried out for a host that says nothing")
 		}
 	})
 }

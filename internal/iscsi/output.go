@@ -296,6 +296,13 @@ func (c *conn) drain(limit time.Duration) bool {
 	return o.failed == nil
 }
 
+// state reports whether anything is queued or being sent, and how often all that was queued had left.
+func (o *output) state() (pending bool, rests uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue) > 0 || o.sending, o.rests
+}
+
 // congested tells whether so many answers are queued that no more must be made.
 func (o *output) congested() bool {
 	o.mu.Lock()

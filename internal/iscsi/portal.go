@@ -278,7 +278,8 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 		if g := p.holding.Load(); g != nil && s.target != nil {
 			old := p.sessions[s.key]
 			p.mu.Unlock()
-			if old != nil && !waited { // what it has sent is not to be carried out when the hold ends: its host has given it up
+			// What it has sent is not to be carried out when the hold ends: its host has given it up, unless it is the younger one.
+			if old != nil && !waited && old.conn.arrival < c.arrival {
 				old.conn.abort(errReinstated)
 			}
 			waited = true

@@ -35,10 +35,7 @@ func (c *conn) checkStall(now time.Time) {
 		c.look.Store(true)
 		c.kick()
 	}
-	o := &c.out
-	o.mu.Lock()
-	pending, rests := len(o.queue) > 0 || o.sending, o.rests
-	o.mu.Unlock()
+	pending, rests := c.out.state()
 	// All that was queued has left since, or enough of it.
 	if u := &c.unread; u.since.IsZero() || !pending || u.rests != rests || c.count.tx.Load()-u.seen >= unreadStep {
 		*u = unreadMark{mark{c.count.tx.Load(), now}, rests}

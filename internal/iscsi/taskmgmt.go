@@ -67,6 +67,7 @@ func (c *conn) manage(h bhs) error {
 	if c.pending != nil || len(c.batch) > 0 || c.portal.holding.Load() != nil { // in order behind what waits
 		c.pending = append(c.pending, pending{c.batch, fn, lun, uint64(tag), answer})
 		c.batch = nil
+		c.deferred.Add(1)
 		return nil
 	}
 	c.manageNow(fn, lun, uint64(tag), answer)

@@ -2,14 +2,15 @@ package iscsi
 
 import "time"
 
-// heldPing takes the place of Limits.PingInterval and PingTimeout, where these are longer, for connections whose commands wait
-// because the portal is held: they are to be carried out later than at once, and not when their host may have given them up and
-// written the same blocks by another path. A host that is gone ends no connection.
+// heldPing takes the place of Limits.PingInterval and PingTimeout, where these are longer, for connections whose commands or task
+// management functions wait because the portal is held: they are to be carried out later than at once, and not when their host may
+// have given them up and written the same blocks by another path. A host that is gone ends no connection.
 const heldPing = 4 * time.Second
 
 // idleState is what the ticker knows of a connection.
 type idleState struct {
 	rx     uint64
+	tx     uint64 // when it was looked at last
 	since  time.Time
 	pinged bool
 }
@@ -27,9 +28,11 @@ func (p *Portal) ticker() {
 		held = heldPing
 	}
 	step = min(step, held)
-	t := time.NewTicker(max(step/4, 5*time.Millisecond))
+	period := max(step/4, 5*time.Millisecond)
+	t := time.NewTicker(period)
 	defer t.Stop()
 	var list []*conn
+	last := time.Now()
 	for {
 		select {
 		case <-p.stop:
@@ -38,6 +41,8 @@ func (p *Portal) ticker() {
 		}
 		list = list[:0]
 		now := time.Now()
+		slept := max(now.Sub(last)-2*period, 0)
+		last = now
 		p.mu.Lock()
 		for _, s := range p.sessions {
 			if lasts := p.limits.DiscoveryTime; s.target == nil && lasts > 0 && now.Sub(s.since) >= lasts {
@@ -48,10 +53,10 @@ func (p *Portal) ticker() {
 		p.mu.Unlock()
 		for _, c := range list {
 			if interval, timeout := p.limits.PingInterval, p.limits.PingTimeout; interval > 0 {
-				if p.OnHold() && c.inflight.Load() > 0 {
+				if p.OnHold() && c.inflight.Load()+c.deferred.Load() > 0 {
 					interval, timeout = min(interval, held), min(timeout, held)
 				}
-				c.checkIdle(now, interval, timeout)
+				c.checkIdle(now, slept, interval, timeout)
 			}
 			if p.limits.DataTimeout > 0 {
 				c.checkStall(now)
@@ -60,11 +65,20 @@ func (p *Portal) ticker() {
 	}
 }
 
-func (c *conn) checkIdle(now time.Time, interval, timeout time.Duration) {
+// checkIdle pings a host after an interval without a word from it, and ends its session if there is no answer in timeout. How long
+// this process has slept, because it was stopped or had no processor, is nobody's silence: an answer may wait in the socket.
+func (c *conn) checkIdle(now time.Time, slept, interval, timeout time.Duration) {
 	i := &c.idle
+	tx := c.count.tx.Load()
+	took := tx != i.tx
+	i.tx = tx
 	if rx := c.count.rx.Load(); rx != i.rx || i.since.IsZero() {
-		*i = idleState{rx: rx, since: now}
+		*i = idleState{rx: rx, tx: tx, since: now}
 		return
+	}
+	i.since = i.since.Add(slept)
+	if pending, _ := c.out.state(); i.pinged && took && pending { // the ping is behind answers that the host reads: it has not seen it yet
+		i.since = now
 	}
 	switch quiet := now.Sub(i.since); {
 	case !i.pinged && quiet >= interval:

@@ -2,14 +2,23 @@ package profile
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 func TestYAMLError(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1 localhost\n127.0.0.1 vm\n": "line 1: string was used where mapping is expected",
 		"name: x\nnaem: y\n":                  `line 2: unknown field "naem"`,
+		"":                                    "it is empty; write what it is to say",
+		"# nothing yet\n":                     "it is empty; write what it is to say",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -27,6 +36,12 @@ func TestAliases(t *testing.T) {
 		"x: &third {v: 3}\ny: *third\n":                         "",
 		"a: &each {x: 1}\nb: &other {y: *each}\nc: *other\n":    "",
 		"a: 1 & 2 * 3\n": "",
+		"a: &o {x: &t {v: 3}}\nb: &p {<<: *o, y: *t}\n":                   "line 2: *t stands inside of the value of &p, as &t does",
+		"a: &o {x: &t {v: 3}}\nq: &q {<<: [*o]}\nb: &p {<<: *q, y: *t}\n": "line 3: *t stands inside of the value of &p",
+		"d: &d {x: &t 1}\no: &o {z: *t}\nb: &p {<<: [*d, *o]}\n":          "line 2: *t stands inside of the value of &p",
+		"a: &p {x: &t {v: 3}, y: {<<: *t}}\n":                             "",
+		"a: &o {x: &t {v: 3}}\nb: {<<: *o, y: *t}\n":                      "",
+		"a: &o {x: &t {v: 3}}\nb: &p {z: *o, y: *t}\n":                    "",
 	} {
 		var v map[string]any
 		switch err := DecodeYAML([]byte(text), &v); {
@@ -38,5 +53,99 @@ func TestAliases(t *testing.T) {
 		if want == "" && strings.Contains(fmt.Sprint(v), "nil") {
 			t.Errorf("%q was read as %v", text, v)
 		}
+	}
+}
+
+// anchors makes documents with anchors, aliases and merges, and what they say.
+type anchors struct {
+	rng    *rand.Rand
+	last   int // number of a key, an anchor or a value
+	closed []int
+	values map[int]any // of the anchors that are closed
+}
+
+// node appends a node, and returns its value.
+func (a *anchors) node(b *strings.Builder, depth int) any {
+	if n := len(a.closed); n > 0 && a.rng.IntN(3) == 0 {
+		name := a.closed[a.rng.IntN(n)]
+		fmt.Fprintf(b, "*a%d", name)
+		return a.values[name]
+	}
+	a.last++
+	name := a.last
+	if a.rng.IntN(2) == 0 {
+		fmt.Fprintf(b, "&a%d ", name)
+		defer func() { a.closed = append(a.closed, name) }()
+	}
+	var v any
+	switch {
+	case depth == 0 || a.rng.IntN(4) == 0:
+		v = uint64(name)
+		fmt.Fprint(b, name)
+	case a.rng.IntN(4) == 0:
+		l := []any{}
+		b.WriteByte('[')
+		for i := range 1 + a.rng.IntN(2) {
+			if i > 0 {
+				b.WriteString(" , ")
+			}
+			l = append(l, a.node(b, depth-1))
+		}
+		b.WriteString(" ]")
+		v = l
+	default:
+		v = a.mapping(b, depth)
+	}
+	a.values[name] = v
+	return v
+}
+
+func (a *anchors) mapping(b *strings.Builder, depth int) map[string]any {
+	m := map[string]any{}
+	b.WriteByte('{')
+	if n := len(a.closed); n > 0 && a.rng.IntN(2) == 0 {
+		name := a.closed[a.rng.IntN(n)]
+		if of, ok := a.values[name].(map[string]any); ok {
+			fmt.Fprintf(b, "<<: *a%d , ", name)
+			maps.Copy(m, of)
+		}
+	}
+	for i := range 1 + a.rng.IntN(3) {
+		if i > 0 {
+			b.WriteString(" , ")
+		}
+		a.last++
+		k := fmt.Sprint("k", a.last)
+		fmt.Fprintf(b, "%s: ", k)
+		m[k] = a.node(b, depth-1)
+	}
+	b.WriteString(" }")
+	return m
+}
+
+// TestRandomAliases: what is read is what the document says, and what is refused would have been read as something else.
+func TestRandomAliases(t *testing.T) {
+	a := &anchors{rng: rand.New(rand.NewPCG(testkit.Seed(t), 5))}
+	read, refused := 0, 0
+	for range 3000 {
+		a.last, a.closed, a.values = 0, nil, map[int]any{}
+		var b strings.Builder
+		want := a.mapping(&b, 3)
+		var got, raw map[string]any
+		err := DecodeYAML([]byte(b.String()), &got)
+		if err == nil {
+			read++
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s\nwas read as %v, want %v", &b, got, want)
+			}
+			continue
+		}
+		refused++
+		if yaml.Unmarshal([]byte(b.String()), &raw) == nil && reflect.DeepEqual(raw, want) {
+			t.Fatalf("%s\nis refused: %v", &b, err)
+		}
+	}
+	if read < 300 || refused < 300 {
+		t.Errorf("of the documents %d are read and %d refused", read, refused)
 	}
 }

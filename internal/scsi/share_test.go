@@ -2,6 +2,7 @@ package scsi_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -29,23 +30,25 @@ func TestCopiesWithoutListID(t *testing.T) {
 	}
 	r.wants("refused to one I_T_L nexus", busy(r.a, scsitest.Thin), 40-32)
 	r.wants("refused on a second LUN", busy(r.a, scsitest.Other), 40-32)
-	r.wants("refused on a third LUN: an initiator has half of all", busy(r.a, scsitest.Thick), 40)
+	r.wants("refused on a third LUN: an initiator has 64", busy(r.a, scsitest.Thick), 40)
 	// What one initiator holds leaves room for the others.
 	if c := start(r.b, scsitest.Thin); c == scsi.StatusBusy<<24 {
 		t.Error("one initiator's copies keep another from its first")
 	}
-	if busy(r.b, scsitest.Other) == 0 {
-		t.Error("a second initiator has as many as the first, which is all")
-	}
-	for range 3 {
-		busy(r.b, scsitest.Thick)
-	}
-	third := r.tg.OpenNexus("iqn.2026-01.example:third", "iqn.2026-01.example:third,i,0x1", 1)
-	for range 3 { // unit attentions
-		r.run(third, scsitest.Thin, make([]byte, 6), nil)
-	}
-	if c := start(third, scsitest.Thin); c == scsi.StatusBusy<<24 {
-		t.Error("two initiators' copies keep a third from its first")
+	r.wants("refused to a second initiator, which has 64 as well", busy(r.b, scsitest.Thin)+busy(r.b, scsitest.Other), 1+80-64)
+	// Those who come later find something, too, and some of them all that a nexus is promised.
+	for i := range 7 {
+		name := fmt.Sprint("iqn.2026-01.example:c", i)
+		n := r.tg.OpenNexus(name, name+",i,0x1", 1)
+		for range 3 { // unit attentions
+			r.run(n, scsitest.Thin, make([]byte, 6), nil)
+		}
+		if c := start(n, scsitest.Thin); c == scsi.StatusBusy<<24 {
+			t.Errorf("the copies of %d initiators keep another from its first", i+2)
+		}
+		if refused := busy(n, scsitest.Thin); i == 0 && refused != 1+40-32 {
+			t.Errorf("beside two initiators a third has %d copies on an I_T_L nexus, which is promised 32", 1+40-refused)
+		}
 	}
 	for r.devs[0].Waiting() > 0 {
 		r.devs[0].Release(1)

@@ -66,7 +66,7 @@ func row(op byte, sa int, run func(*server.Task)) *server.Command {
 }
 
 func commands() *server.Commands {
-	return server.NewCommands([]*server.Command{row(0x83, SACopyLID4, ExtendedCopy), row(0x83, SAPopulateToken, PopulateToken), row(0x84, 5, CopyStatus4), row(0x84, 7, TokenInformation)}, nil, nil)
+	return server.NewCommands([]*server.Command{row(0x83, SACopyLID4, ExtendedCopy), row(0x83, SAPopulateToken, PopulateToken), row(0x83, SAWriteToken, WriteToken), row(0x84, 5, CopyStatus4), row(0x84, 7, TokenInformation)}, nil, nil)
 }
 
 // rig is a target with a copy manager and no commands but those of copies.

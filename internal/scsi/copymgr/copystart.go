@@ -61,7 +61,8 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 // room reports whether another operation may start on an I_T_L nexus. finish gives back what
 // operate takes.
 func (m *Manager) room(s *source, host uint32) bool {
-	return block.Left(m.host(host).operations, len(m.operations), maxCopies) > 0 && s.running < copylist.MaxCopiesOfNexus
+	own := m.host(host).operations
+	return own < maxCopiesOfHost && block.Left(own, len(m.operations), maxCopies) > 0 && s.running < copylist.MaxCopiesOfNexus
 }
 
 // search reports whether an initiator may have peers asked for one more operation, and counts that; whoever asks ends it

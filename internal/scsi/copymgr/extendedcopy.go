@@ -20,8 +20,8 @@ import (
 
 // Limits of copies beside those that hosts are told (package copylist).
 const (
-	maxCopies       = 128 // at the same time
-	maxCopiesOfHost = 64  // of them, of one initiator, by however many sessions and LUNs
+	maxCopies       = 256 // at the same time
+	maxCopiesOfHost = 64  // of them, of one initiator, by however many sessions and LUNs, and no more than it leaves to others
 	maxHeld         = 32  // results kept for an I_T_L nexus
 )
 
