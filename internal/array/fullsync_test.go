@@ -72,3 +72,54 @@ func lostSync(t *testing.T, full int64) {
 	}
 	r.check()
 }
+
+// slowSync is a medium whose syncs take a while.
+type slowSync struct {
+	holding
+	r *rig
+}
+
+func (m slowSync) Sync(done func(error)) {
+	m.r.clock.Call(m.r.clock.Now()+3e9, func() { m.Medium.Sync(done) })
+}
+
+// TestStopBehindALostSync: an array that stops while it writes again what a lost sync may have lost sends nothing afterwards that
+// there was no room for.
+func TestStopBehindALostSync(t *testing.T) {
+	const each, apart = 8, 256
+	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	mustOK(t, r.do(v, written(0, 1024, 1)))
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	limitRoom(s)
+	m := s.media["p.m"]
+	m.Medium = slowSync{m.Medium.(holding), r}
+	mustOK(t, r.do(v, written(0, 1024, 2)))
+	mustOK(t, r.do(w, written(0, each, 2)))
+	mustOK(t, r.do(w, written(apart, each, 2)))
+	s.lost = errors.New("the sync is lost")
+	d := v.Pool().Mdisks[0]
+	for !d.Redoing() {
+		mustOK(t, r.do(v, written(0, 1024, 3)))
+		r.clock.RunUntil(r.clock.Now() + 1e8)
+	}
+	// Its sync takes three seconds, behind which those are sent again whose time has come meanwhile.
+	r.clock.RunUntil(r.clock.Now() + 3e9)
+	if !d.Redoing() || v.Pool().Part.Refused() == 0 {
+		t.Fatalf("it redoes: %v, %d pages have no room: nothing is shown", d.Redoing(), v.Pool().Part.Refused())
+	}
+	given, stopped := 0, false
+	h := m.Medium.(slowSync)
+	submit := h.submit
+	h.submit = func(ios []*block.IO) {
+		given += len(ios)
+		submit(ios)
+	}
+	m.Medium = h
+	r.a.Stop(func(error) { stopped = true })
+	r.clock.RunUntil(r.clock.Now() + 120e9)
+	if !stopped || d.Redoing() || given > 0 {
+		t.Errorf("stopped: %v, it redoes: %v, and %d transfers came behind", stopped, d.Redoing(), given)
+	}
+}

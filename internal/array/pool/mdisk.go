@@ -133,6 +133,9 @@ func (set *Set) rewritten(b *backend.Mdisk) {
 	d.pool.Part.Hold(b.Number(), false)
 	set.Cache.Retire(d.redo)
 	d.redo = nil
+	if set.Back.Stopped() { // what is behind stays in NVRAM
+		return
+	}
 	behind := d.behind
 	d.behind = nil
 	for _, u := range behind {
