@@ -35,6 +35,18 @@ func TestRandomFullStore(t *testing.T) {
 			}
 		}
 		limit := limitPages(s)
+		// An mdisk fails as long as there is something that it has no room for.
+		watch := func() {
+			p := r.a.Pool("p")
+			r.a.afterStep = func() {
+				for i, d := range p.Mdisks {
+					if since, _ := d.Failing(); since == 0 && p.Part.AnyRefused(i) {
+						t.Fatalf("-seed %d, round %d: mdisk %s has no room for something, and is said to work", seed, round, d.Name())
+					}
+				}
+			}
+		}
+		watch()
 		for step := range 250 {
 			name := names[rnd.IntN(2)]
 			v := r.a.Volume(name)
@@ -61,6 +73,7 @@ func TestRandomFullStore(t *testing.T) {
 				if rnd.IntN(4) == 0 {
 					s.crash(r)
 					limit.install()
+					watch()
 				}
 				continue
 			case 6:
@@ -70,7 +83,7 @@ func TestRandomFullStore(t *testing.T) {
 				}
 				continue
 			case 7, 8:
-				r.clock.RunUntil(r.clock.Now() + rnd.Int64N(20e9))
+				r.clock.RunUntil(r.clock.Now() + rnd.Int64N(20e9)<<(4*rnd.IntN(2)))
 				continue
 			}
 			lost += min(1, v.Pool().Part.Refused())

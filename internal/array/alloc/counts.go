@@ -9,75 +9,87 @@ import (
 )
 
 // Counts are what a check has found in the maps: how many references each grain has, and which grains
-// are homes. They take three eighths of a byte a grain, and four bytes for each grain of an extent of
-// which one is shared.
-type Counts struct {
-	once  []uint64 // grains with a reference, one bit each, one word an extent
-	more  []*table // references beyond the first; nil: none
-	homes []uint64 // like once
+// are homes. They take three eighths of a byte for each grain of a chunk in which there are any, and four
+// bytes for each grain of an extent of which one is shared.
+type Counts struct{ chunks []*countChunk } // nil: there are none
+
+// countChunk is the counts of some extents that lie in a row.
+type countChunk struct {
+	once  [countExtents]uint64 // grains with a reference, one bit each, one word an extent
+	more  [countExtents]*table // references beyond the first; nil: none
+	homes [countExtents]uint64 // like once
 }
+
+const countExtents = 1024
 
 // NewCounts returns counts for a space, all 0.
-func (s *Space) NewCounts() *Counts { return new(Counts) }
-
-// reach has counts reach to an extent: a space may have grown.
-func (c *Counts) reach(e uint64) {
-	for n := uint64(len(c.once)); n <= e; n++ {
-		c.once, c.more, c.homes = append(c.once, 0), append(c.more, nil), append(c.homes, 0)
-	}
+func (s *Space) NewCounts() *Counts {
+	return &Counts{make([]*countChunk, (len(s.extents)+countExtents-1)/countExtents)}
 }
 
-// Add counts a reference.
+// at returns the chunk of a grain, which is made if there is none, and the number of its extent there.
+func (c *Counts) at(g uint64) (*countChunk, uint64) {
+	e := g / layout.ExtentGrains
+	x := &c.chunks[e/countExtents]
+	if *x == nil {
+		*x = new(countChunk)
+	}
+	return *x, e % countExtents
+}
+
+// Add counts a reference. Preconditions: the grain is in the space.
 func (c *Counts) Add(g uint64) {
-	e, bit := g/layout.ExtentGrains, uint64(1)<<in(g)
-	c.reach(e)
-	if c.once[e]&bit == 0 {
-		c.once[e] |= bit
+	x, e := c.at(g)
+	bit := uint64(1) << in(g)
+	if x.once[e]&bit == 0 {
+		x.once[e] |= bit
 		return
 	}
-	if c.more[e] == nil {
-		c.more[e] = new(table)
+	if x.more[e] == nil {
+		x.more[e] = new(table)
 	}
-	c.more[e][in(g)]++
+	x.more[e][in(g)]++
 }
 
-// Sub takes a reference back, and returns false if there is none.
+// Sub takes a reference back, and returns false if there is none. Preconditions: the grain is in the space.
 func (c *Counts) Sub(g uint64) bool {
-	e, bit := g/layout.ExtentGrains, uint64(1)<<in(g)
-	c.reach(e)
+	x, e := c.at(g)
+	bit := uint64(1) << in(g)
 	switch {
-	case c.once[e]&bit == 0:
+	case x.once[e]&bit == 0:
 		return false
-	case c.more[e] != nil && c.more[e][in(g)] > 0:
-		c.more[e][in(g)]--
+	case x.more[e] != nil && x.more[e][in(g)] > 0:
+		x.more[e][in(g)]--
 	default:
-		c.once[e] &^= bit
+		x.once[e] &^= bit
 	}
 	return true
 }
 
-// Of returns the number of references of a grain.
+// Of returns the number of references of a grain. Preconditions: it is in the space.
 func (c *Counts) Of(g uint64) (n uint32) {
-	if e := g / layout.ExtentGrains; e < uint64(len(c.once)) {
-		n = uint32(c.once[e] >> in(g) & 1)
-		if c.more[e] != nil {
-			n += c.more[e][in(g)]
-		}
+	e := g / layout.ExtentGrains
+	x := c.chunks[e/countExtents]
+	if x == nil {
+		return 0
+	}
+	n = uint32(x.once[e%countExtents] >> in(g) & 1)
+	if more := x.more[e%countExtents]; more != nil {
+		n += more[in(g)]
 	}
 	return n
 }
 
-// AddHome says that a grain is the home of a window.
+// AddHome says that a grain is the home of a window. Preconditions: it is in the space.
 func (c *Counts) AddHome(g uint64) {
-	e := g / layout.ExtentGrains
-	c.reach(e)
-	c.homes[e] |= 1 << in(g)
+	x, e := c.at(g)
+	x.homes[e] |= 1 << in(g)
 }
 
 // extent returns which grains of an extent have references, and which are homes.
 func (c *Counts) extent(e int) (referred, homes uint64) {
-	if e < len(c.once) {
-		return c.once[e], c.homes[e]
+	if x := c.chunks[e/countExtents]; x != nil {
+		return x.once[e%countExtents], x.homes[e%countExtents]
 	}
 	return 0, 0
 }

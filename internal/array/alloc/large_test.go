@@ -45,3 +45,21 @@ func TestTakeInANearlyFullSpace(t *testing.T) {
 		t.Errorf("%d takes last %v", takes, took)
 	}
 }
+
+// TestCountsOfALargeSpace: a check that comes by the last grain of a large space makes no more of its counts than what is near:
+// hosts wait for that.
+func TestCountsOfALargeSpace(t *testing.T) {
+	s := New([]int{MaxExtents}, Events{Freed: func(uint64) {}, Vacated: func(uint32) {}})
+	last := uint64(s.Grains()) - 1
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c := s.NewCounts()
+	c.Add(last)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 100<<10 {
+		t.Errorf("one reference takes %d bytes", n)
+	}
+	if c.Of(0) != 0 || c.Of(last) != 1 || !c.Sub(last) || c.Sub(last) {
+		t.Error("it is counted wrongly")
+	}
+}

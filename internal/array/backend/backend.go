@@ -45,7 +45,8 @@ type Hooks struct {
 	// written since its last good sync. False: something is on its way to the mdisk still, which
 	// has to be written again, too.
 	Rewrite func(*Mdisk) ([]Rewrite, bool)
-	// Rewritten: the redo has ended, and what Rewrite returned survives a loss of power.
+	// Rewritten: the redo has ended, and what Rewrite returned survives a loss of power. Whether the mdisk
+	// Works the user says, who knows of what there is no room for.
 	Rewritten func(*Mdisk)
 	// Step: something has come from outside and is done with. What it caused is to be done now.
 	Step func()

@@ -73,8 +73,11 @@ func newRig(t testing.TB) *rig {
 			r.note("rewrite %s", d.name)
 			return r.rewrite(d)
 		},
-		Rewritten: func(d *Mdisk) { r.note("rewritten %s", d.name) },
-		Step:      r.step,
+		Rewritten: func(d *Mdisk) {
+			d.Works()
+			r.note("rewritten %s", d.name)
+		},
+		Step: r.step,
 	})
 	return r
 }

@@ -47,13 +47,23 @@ func (d *Mdisk) Failed(err error) (wait int64) {
 		d.turned()
 		d.b.hooks.Watch()
 	}
-	return min(max(RetryTime, (now-f.since)/2), maxRetryTime)
+	return backOff(now - f.since)
 }
+
+// backOff returns how long to wait until something is tried again that has failed for so long.
+func backOff(long int64) int64 { return min(max(RetryTime, long/2), maxRetryTime) }
 
 // ReadFailed notes that a read failed for good.
 func (d *Mdisk) ReadFailed() { d.failures++ }
 
-// Works notes that a write succeeded. While the mdisk redoes, that does not mean that it works.
+// FailsStill notes that an mdisk that fails does so for that reason alone, since another has gone.
+func (d *Mdisk) FailsStill(err error) {
+	if d.failing.since != 0 {
+		d.failing.err = err
+	}
+}
+
+// Works notes that a write or a redo succeeded. While the mdisk redoes, a write does not mean that it works.
 func (d *Mdisk) Works() {
 	if d.failing.since != 0 && d.redo == nil {
 		d.failing = failing{}

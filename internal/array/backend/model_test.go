@@ -271,6 +271,7 @@ func (m *model) rewritten(x *Mdisk) {
 		m.durable(w)
 	}
 	d.redo = nil
+	d.Works()
 	m.redone++
 }
 

@@ -38,6 +38,7 @@ type Rewrite struct {
 // A write or a sync that fails leads back to waiting. After a write, what failed is written again;
 // after a sync, everything.
 type redo struct {
+	since  int64     // when it began
 	todo   []Rewrite // nil: Hooks.Rewrite says it
 	next   int       // of todo: the first that was not started
 	again  []Rewrite // what failed
@@ -51,7 +52,7 @@ type redo struct {
 
 // redoAll begins the redo of an mdisk whose sync has failed.
 func (d *Mdisk) redoAll() {
-	r := &redo{syncFn: d.redoSynced, doneFn: d.redoWrote}
+	r := &redo{since: d.b.exec.Now(), syncFn: d.redoSynced, doneFn: d.redoWrote}
 	r.nowFn = func() {
 		d.redoNow()
 		d.b.hooks.Step()
@@ -61,10 +62,12 @@ func (d *Mdisk) redoAll() {
 	d.redoSoon()
 }
 
-// redoSoon begins the next try after a while.
+// redoSoon begins the next try after a while, the longer the more of the redo was in vain. How long other things have
+// failed does not matter: nothing can be written before the redo has ended.
 func (d *Mdisk) redoSoon() {
-	wait := d.Failed(d.failing.err)
-	block.Call(d.b.exec, d.b.exec.Now()+wait, d.redo.nowFn)
+	d.Failed(d.failing.err)
+	now := d.b.exec.Now()
+	block.Call(d.b.exec, now+backOff(now-d.redo.since), d.redo.nowFn)
 }
 
 // redoNow begins a try.
@@ -173,7 +176,6 @@ func (d *Mdisk) redoSynced(err error) {
 	if d.detached {
 		return
 	}
-	d.Works()
 	d.b.hooks.Rewritten(d)
 	d.b.hooks.Step()
 }

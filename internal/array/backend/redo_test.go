@@ -222,6 +222,35 @@ func TestRedoOfADetachedMdisk(t *testing.T) {
 	}
 }
 
+// TestRedoOfAnMdiskThatFails: a redo begins at once, and is tried less and less often, however long other things have failed
+// before: nothing else is written until it ends.
+func TestRedoOfAnMdiskThatFails(t *testing.T) {
+	r := newRig(t)
+	d, m := r.mdisk("m", Limits{})
+	r.rewrite = func(*Mdisk) ([]Rewrite, bool) { return []Rewrite{{Mask: 1}}, true }
+	d.Failed(block.ErrFull)
+	r.clock.RunUntil(100 * second)
+	r.do(d, true, 0, 512)
+	r.step()
+	fails := 3
+	m.failSync = func() error {
+		if fails--; fails >= 0 {
+			return errDisk
+		}
+		return nil
+	}
+	var at []int64
+	m.fail = func(*block.IO) error {
+		at = append(at, r.clock.Now()/second)
+		return nil
+	}
+	r.b.Sync()
+	r.clock.Run()
+	if want := []int64{101, 102, 103}; d.Redoing() || !slices.Equal(at, want) {
+		t.Errorf("it redoes: %v, and has written at %v s, not at %v", d.Redoing(), at, want)
+	}
+}
+
 // TestRedoOfNothing: what a failed sync may have lost may be nothing that anybody needs.
 func TestRedoOfNothing(t *testing.T) {
 	r := newRig(t)

@@ -19,6 +19,7 @@ type naming struct {
 	r      *Report
 	pools  []*pool.Pool
 	search *extent.Search // for the sectors of the first of pools
+	shown  int            // sectors that have a line
 }
 
 func (c *Checker) newNaming(r *Report) *naming {
@@ -36,8 +37,7 @@ func (n *naming) step() (more bool) {
 	case gone:
 	case n.search == nil:
 		list := p.Bad.List()
-		n.search = n.Set.Arena.NewSearch(p.Alloc, list[:min(len(list), max(0, shownBad-n.r.BadSectors))])
-		n.r.BadSectors += len(list)
+		n.search = n.Set.Arena.NewSearch(p.Alloc, list[:min(len(list), shownBad-n.shown)])
 		return true
 	case n.search.Step(auditSlots):
 		return true
@@ -48,9 +48,15 @@ func (n *naming) step() (more bool) {
 	return true
 }
 
-// name adds bad sectors of a pool: where they lie, and who has them.
+// name adds bad sectors of a pool: where they lie, and who has them. Those are left out that were written
+// again while they were searched for, or are gone: who has their place now has good data there.
 func (n *naming) name(p *pool.Pool, sectors []extent.Place) {
+	n.r.BadSectors += p.Bad.Len()
 	for _, x := range sectors {
+		if !p.Bad.Any(x.Phys, 1) {
+			continue
+		}
+		n.shown++
 		md, off, _ := p.Alloc.Locate(x.Phys)
 		who := "nobody"
 		if x.Found {
@@ -62,7 +68,7 @@ func (n *naming) name(p *pool.Pool, sectors []extent.Place) {
 
 // rest adds what has no line yet.
 func (n *naming) rest() {
-	if more := n.r.BadSectors - shownBad; more > 0 {
+	if more := n.r.BadSectors - n.shown; more > 0 {
 		n.r.add("data: %d more sectors have a wrong checksum", more)
 	}
 	n.Known(n.r.add)

@@ -1,5 +1,5 @@
-// A check in small steps: none holds the executor for more than a few leaves of maps, or the totals of
-// one pool's space. It owns how far it is, and ends with a scrub of its own.
+// A check in small steps: none holds the executor for more than a few leaves of maps, the totals of one
+// pool's space, or the states of the cache's pages. It owns how far it is, and ends with a scrub of its own.
 
 package check
 
@@ -9,8 +9,9 @@ import (
 )
 
 // Verify is Checker.All in small steps, with the data at rest: hosts may change maps between two of
-// them, and what they wait for one is a few leaves, or the totals of a pool's space. With repair,
-// single flipped bits of data at rest are mended; no host may use the array then.
+// them, and what they wait for one is a few leaves, the totals of a pool's space, or the states of all
+// pages of the cache. With repair, single flipped bits of data at rest are mended; no host may use the
+// array then.
 type Verify struct {
 	*Checker
 	repair bool

@@ -98,15 +98,16 @@ func (u *Audit) node(m *Map, nd *node) {
 // window counts the references of a window, and finds its home.
 func (u *Audit) window(m *Map, w uint64, s window.Slot) {
 	u.windows++
-	grains := uint64(u.space.Grains())
+	grains, behind := uint64(u.space.Grains()), false
 	m.eachGrain(s, func(g uint64) {
 		if g >= grains {
 			u.problem(m.vol, fmt.Sprintf("window %d lies in grain %d, behind the end of the space", w, g))
+			behind = true
 			return
 		}
 		u.found.Add(g)
 	})
-	if m.tenant.Marked == 0 {
+	if m.tenant.Marked == 0 || behind {
 		return
 	}
 	g := m.home(s, w)

@@ -139,6 +139,7 @@ func (a *Arena) collect(i, n int) int {
 			continue
 		}
 		a.freeNode(id, nd)
+		g.list[top].audited = nil // the list is used again, and what an audit has found is large
 		g.list = g.list[:top]
 	}
 	if len(g.list) == 0 { // the list stays behind the end, to be used again

@@ -213,7 +213,7 @@ func TestAuditBites(t *testing.T) {
 		{"a home without a promise", "window 1 has a home and is not entitled to one", func(m *Map, _ *node) { m.thick = false }},
 		{"a reference too many", "counts 2 references, the maps have 1", func(m *Map, _ *node) { m.space.Retain(0) }},
 		{"data behind the end of the space", ", behind the end of the space", func(m *Map, leaf *node) {
-			leaf.slots[5] = window.Data(uint64(m.space.Grains()) << layout.WindowShift)
+			leaf.slots[5] = window.Data(uint64(m.space.Grains()+1<<30) << layout.WindowShift)
 			leaf.sums.Data += layout.WindowSectors
 			m.sum.Data += layout.WindowSectors
 		}},

@@ -125,9 +125,17 @@ func (p *Pool) discarded(phys uint64) bool {
 // rewritten lets the pages go that a redo has written: they are on the back end for good.
 func (set *Set) rewritten(b *backend.Mdisk) {
 	d := set.mdisk(b)
+	if d.pool.Part.AnyRefused(b.Number()) { // it has failed since there is no room, and goes on to
+		b.FailsStill(block.ErrFull)
+	} else {
+		b.Works()
+	}
 	d.pool.Part.Hold(b.Number(), false)
 	set.Cache.Retire(d.redo)
 	d.redo = nil
+	if set.Back.Stopped() { // what is behind stays in NVRAM
+		return
+	}
 	behind := d.behind
 	d.behind = nil
 	for _, u := range behind {
