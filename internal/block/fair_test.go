@@ -46,3 +46,33 @@ func TestLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestShares: what users have adds up, and those who have given all back are forgotten.
+func TestShares(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var s Shares[int]
+	var own [5]int
+	for range 10_000 {
+		u := rng.IntN(len(own))
+		n := rng.IntN(5) - min(own[u], rng.IntN(6))
+		own[u] += n
+		s.Add(u, n)
+		sum, users := 0, 0
+		for _, n := range own {
+			if sum += n; n > 0 {
+				users++
+			}
+		}
+		if s.All() != sum || s.Of(u) != own[u] || s.Left(u, 100) != Left(own[u], sum, 100) {
+			t.Fatalf("%v: %d in all, %d has %d", own, s.All(), u, s.Of(u))
+		}
+		for v, n := range s.Each() {
+			if users--; n != own[v] {
+				t.Fatalf("%v: %d has %d", own, v, n)
+			}
+		}
+		if users != 0 {
+			t.Fatalf("%v: %d users too many or too few", own, users)
+		}
+	}
+}

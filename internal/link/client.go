@@ -73,13 +73,12 @@ type Client struct {
 	bytes   int64    // of the window
 	window  int64
 	calls   map[uint32]*call
-	callsOf map[string]int // how many of these an initiator has; those who have none are not in it
-	limbo   block.Timer    // set while commands wait for their fate
+	callsOf block.Shares[string] // how many of these an initiator has
+	limbo   block.Timer          // set while commands wait for their fate
 	ended   []*scsi.Task
 	endings []func()
 	posted  bool
-	kept    int            // answers in the memories of all nexuses, and in bequests
-	keptOf  map[string]int // of them, by initiator; those who have none are not in it
+	kept    block.Shares[string] // answers in the memories of all nexuses, and in bequests, by initiator
 
 	bequests map[hostPort]memory // of nexuses that were closed while no owner is linked
 

@@ -224,16 +224,13 @@ func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)
 	switch {
 	case fn == scsi.AbortTask && hits > 0:
 		c.callLater(func() { done(scsi.TMFComplete) })
-	case block.Left(c.callsOf[n.initiator], len(c.calls), maxManages) < 1:
+	case c.callsOf.Left(n.initiator, maxManages) < 1:
 		c.callLater(func() { done(scsi.TMFRejected) })
 	case c.up, c.limbo != nil: // behind a broken link it has its answer with the commands that it may be about
 		c.last++
 		k.id = c.last
 		c.calls[k.id] = k
-		if c.callsOf == nil {
-			c.callsOf = map[string]int{}
-		}
-		c.callsOf[n.initiator]++
+		c.callsOf.Add(n.initiator, 1)
 		if c.up {
 			c.send(item{kind: kindManage, n: n, call: k})
 		}
@@ -245,10 +242,7 @@ func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)
 // answered takes a function away that has its answer.
 func (c *Client) answered(k *call) {
 	delete(c.calls, k.id)
-	who := k.n.initiator
-	if c.callsOf[who]--; c.callsOf[who] == 0 {
-		delete(c.callsOf, who)
-	}
+	c.callsOf.Add(k.n.initiator, -1)
 }
 
 // fail answers a function that nobody carries out. Preconditions: no command of the nexus waits for its fate. So there is no such

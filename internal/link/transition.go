@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -128,30 +127,14 @@ func (n *nexus) note(t *scsi.Task) {
 			n.known = memory{}
 		}
 		if had.data == nil {
-			n.c.keeps(n.initiator, 1)
+			n.c.kept.Add(n.initiator, 1)
 		}
 		n.known[q] = said{slices.Clone(data), whole}
 	}
 }
 
 // room is how many more answers may be kept of an initiator: as many as it leaves to others.
-func (c *Client) room(initiator string) int {
-	return block.Left(c.keptOf[initiator], c.kept, maxQuestions)
-}
-
-// keeps counts answers of an initiator that are kept, or not any more.
-func (c *Client) keeps(initiator string, n int) {
-	if n == 0 {
-		return
-	}
-	if c.keptOf == nil {
-		c.keptOf = map[string]int{}
-	}
-	c.kept += n
-	if c.keptOf[initiator] += n; c.keptOf[initiator] == 0 {
-		delete(c.keptOf, initiator)
-	}
-}
+func (c *Client) room(initiator string) int { return c.kept.Left(initiator, maxQuestions) }
 
 // hostPort is a host at a target port, to which units are the same whichever session it asks by.
 type hostPort struct {
@@ -171,7 +154,7 @@ func (n *nexus) bequeath() {
 	if c.bequests == nil {
 		c.bequests = map[hostPort]memory{}
 	}
-	c.keeps(n.initiator, -len(c.bequests[n.hostPort()]))
+	c.kept.Add(n.initiator, -len(c.bequests[n.hostPort()]))
 	c.bequests[n.hostPort()], n.known = n.known, nil
 }
 
@@ -187,21 +170,21 @@ func (n *nexus) inherit() {
 	}
 	if len(m) <= c.room(n.initiator) {
 		n.known = maps.Clone(m)
-		c.keeps(n.initiator, len(m))
+		c.kept.Add(n.initiator, len(m))
 	}
 }
 
 // forgetBequests ends what inherit hands out: there is an owner, who may say otherwise.
 func (c *Client) forgetBequests() {
 	for of, m := range c.bequests {
-		c.keeps(of.initiator, -len(m))
+		c.kept.Add(of.initiator, -len(m))
 	}
 	c.bequests = nil
 }
 
 // forget ends the memory.
 func (n *nexus) forget() {
-	n.c.keeps(n.initiator, -len(n.known))
+	n.c.kept.Add(n.initiator, -len(n.known))
 	n.known = nil
 }
 

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -72,7 +73,7 @@ func TestLoginWithoutAnOwner(t *testing.T) {
 	r.linked(true)
 	r.local.Lock()
 	defer r.local.Unlock()
-	if kept := r.client.kept; kept != 0 || r.client.bequests != nil {
+	if kept := r.client.kept.All(); kept != 0 || r.client.bequests != nil {
 		t.Errorf("behind the link to the next owner %d answers are kept", kept)
 	}
 }
@@ -106,7 +107,7 @@ func TestAnswersLeaveRoom(t *testing.T) {
 	}
 	c.up = true
 	c.forgetBequests()
-	if c.kept != 0 || len(c.keptOf) != 0 {
-		t.Errorf("all have gone, and %d answers are kept, %v", c.kept, c.keptOf)
+	if left := maps.Collect(c.kept.Each()); c.kept.All() != 0 || len(left) != 0 {
+		t.Errorf("all have gone, and %d answers are kept, %v", c.kept.All(), left)
 	}
 }

@@ -30,8 +30,8 @@ func HolderOf(q *block.Request) Holder { return Holder{q.Host, q.Lent} }
 // Held is the runs of the references that an array's hosts have made and not given back. The zero value
 // has none.
 type Held struct {
-	all, lent int // lent is of all
-	by        map[Holder]int
+	runs block.Shares[Holder]
+	lent int // of all
 }
 
 // Room returns how many runs the reference may have that a request makes. What moves a volume for the
@@ -40,12 +40,12 @@ func (h *Held) Room(q *block.Request) int {
 	if q.Origin == block.OriginMigrate {
 		return math.MaxInt
 	}
-	own := h.by[HolderOf(q)]
+	own := h.runs.Of(HolderOf(q))
 	room := min(maxRuns, maxRunsOfHost-own)
 	if q.Lent {
 		room = min(room, block.Left(own, h.lent, maxRunsLent))
 	}
-	return min(room, block.Left(own, h.all, maxRunsOfAll))
+	return min(room, h.runs.Left(HolderOf(q), maxRunsOfAll))
 }
 
 // Book books the runs of a reference that a request has made to its holder, and returns how many these
@@ -59,21 +59,11 @@ func (h *Held) Book(q *block.Request, runs int) (booked int) {
 }
 
 // GiveBack ends what Book began.
-func (h *Held) GiveBack(by Holder, booked int) {
-	if booked != 0 {
-		h.add(by, -booked)
-	}
-}
+func (h *Held) GiveBack(by Holder, booked int) { h.add(by, -booked) }
 
 func (h *Held) add(by Holder, runs int) {
-	if h.by == nil {
-		h.by = map[Holder]int{}
-	}
-	h.all += runs
+	h.runs.Add(by, runs)
 	if by.lent {
 		h.lent += runs
-	}
-	if h.by[by] += runs; h.by[by] == 0 {
-		delete(h.by, by)
 	}
 }

@@ -48,15 +48,17 @@ func TestHeldLeavesRoom(t *testing.T) {
 					lent += m.runs
 				}
 			}
-			if sum != h.all || lent != h.lent || sum > maxRunsOfAll || lent > maxRunsLent {
-				t.Fatalf("%d runs, %d of them lent, where %d and %d are booked", sum, lent, h.all, h.lent)
+			if sum != h.runs.All() || lent != h.lent || sum > maxRunsOfAll || lent > maxRunsLent {
+				t.Fatalf("%d runs, %d of them lent, where %d and %d are booked", sum, lent, h.runs.All(), h.lent)
 			}
 			if n := h.Room(&block.Request{Host: 1000}); n < maxRuns/256 {
 				t.Fatalf("%d hosts have %d runs, %d of them lent, and another one may have %d", hosts, sum, lent, n)
 			}
 		}
-		there := h
-		there.by = maps.Clone(h.by)
+		there := Held{lent: h.lent}
+		for by, n := range h.runs.Each() {
+			there.runs.Add(by, n)
+		}
 		n := max(h.Room(&block.Request{Host: 1, Lent: true}), 0)
 		own := &block.Request{Host: 1}
 		h.Book(&block.Request{Host: 1, Lent: true}, n)
@@ -68,7 +70,7 @@ func TestHeldLeavesRoom(t *testing.T) {
 		for _, m := range all {
 			h.GiveBack(m.by, m.runs)
 		}
-		if h.all != 0 || h.lent != 0 || len(h.by) != 0 {
+		if h.runs.All() != 0 || h.lent != 0 || len(maps.Collect(h.runs.Each())) != 0 {
 			t.Fatalf("all was given back, and there are %+v", h)
 		}
 	}

@@ -32,31 +32,20 @@ const (
 // peer is another copy manager that a Manager may ask.
 type peer struct {
 	partner
-	unanswered int
-	of         map[uint32]int // of them, by number of the initiator; those who have none are not in it
+	unanswered block.Shares[uint32] // questions, by number of the initiator
 }
 
 // open counts a question on behalf of an initiator, which answered takes back; false: it has most of them, or there is no room for
 // it.
 func (p *peer) open(host uint32, most int) bool {
-	own := p.of[host]
-	if own >= most || block.Left(own, p.unanswered, maxUnanswered) < 1 {
+	if p.unanswered.Of(host) >= most || p.unanswered.Left(host, maxUnanswered) < 1 {
 		return false
 	}
-	if p.of == nil {
-		p.of = map[uint32]int{}
-	}
-	p.unanswered++
-	p.of[host]++
+	p.unanswered.Add(host, 1)
 	return true
 }
 
-func (p *peer) answered(host uint32) {
-	p.unanswered--
-	if p.of[host]--; p.of[host] == 0 {
-		delete(p.of, host)
-	}
-}
+func (p *peer) answered(host uint32) { p.unanswered.Add(host, -1) }
 
 // partner is the way to another copy manager. Its methods are called with the executor held of the Manager that asks, and
 // return at once. What they are given to call is called later, never from inside, and with that executor held.

@@ -178,15 +178,15 @@ func TestQuestionsAreCounted(t *testing.T) {
 			r.exec.RunUntil(r.exec.Now() + 1)
 			for i, p := range r.m.peers {
 				sum := 0
-				for host, n := range p.of {
+				for host, n := range p.unanswered.Each() {
 					if sum += n; n < 1 || n > maxStepsOfHost {
 						t.Fatalf("seed %d: array %d has %d questions of initiator %d", seed, i, n, host)
 					}
 				}
-				if due := len(arrays[i].answers); p.unanswered != due || sum != due {
-					t.Fatalf("seed %d: array %d has to answer %d questions, and %d are counted: %v", seed, i, due, p.unanswered, maps.Clone(p.of))
+				if due := len(arrays[i].answers); p.unanswered.All() != due || sum != due {
+					t.Fatalf("seed %d: array %d has to answer %d questions, and %d are counted: %v", seed, i, due, p.unanswered.All(), maps.Collect(p.unanswered.Each()))
 				}
-				most = max(most, p.unanswered)
+				most = max(most, p.unanswered.All())
 			}
 		}
 		for range 400 {
