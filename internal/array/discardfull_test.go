@@ -75,18 +75,31 @@ func TestFullStoreRecovers(t *testing.T) {
 	}
 }
 
-// TestFullStoreTakesWhatHasItsPlace: in a store without room writes to new space end with an error before they have filled the
-// write cache, and writes to space that has its place there go on, as many as there are.
-func TestFullStoreTakesWhatHasItsPlace(t *testing.T) {
-	const each, apart = 8, 256 // sectors of a write to new space, and from one to the next: each is destaged by itself
-	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
+// twoVolumes returns volumes v and w of 24 MiB on an mdisk that discards.
+func twoVolumes(t *testing.T) (r *rig, s *discardStore, v, w *Volume) {
+	t.Helper()
+	r, s = discardRig(t, Options{CacheBytes: 4 << 20})
 	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
-	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	return r, s, r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+}
+
+// fullRig is twoVolumes of which v is written and has its place, in a store that has no more room.
+func fullRig(t *testing.T) (r *rig, s *discardStore, v, w *Volume) {
+	t.Helper()
+	r, s, v, w = twoVolumes(t)
 	for at := uint64(0); at < 24<<11; at += 1024 {
 		mustOK(t, r.do(v, written(at, 1024, 1)))
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)
 	limitRoom(s)
+	return r, s, v, w
+}
+
+// TestFullStoreTakesWhatHasItsPlace: in a store without room writes to new space end with an error before they have filled the
+// write cache, and writes to space that has its place there go on, as many as there are.
+func TestFullStoreTakesWhatHasItsPlace(t *testing.T) {
+	const each, apart = 8, 256 // sectors of a write to new space, and from one to the next: each is destaged by itself
+	r, _, v, w := fullRig(t)
 	inPlace := func(value byte) {
 		t.Helper()
 		for at := uint64(0); at < 24<<11; at += 1024 {
@@ -351,9 +364,7 @@ func (l *pageLimit) takes(name string, io *block.IO) bool {
 // grain, end with an error, too, before they have filled the write cache: they would need room as much as new windows.
 func TestFullStoreRefusesWhatGrows(t *testing.T) {
 	const each, apart = 8, 256 // sectors of a write, and from one to the next: each is destaged by itself
-	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
-	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
-	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	r, s, v, w := twoVolumes(t)
 	limit := limitPages(s)
 	for at := uint64(0); at < 24<<11; at += 1024 {
 		mustOK(t, r.do(v, written(at, 1024, 1)))

@@ -19,14 +19,7 @@ func TestFullStoreAndALostSync(t *testing.T) {
 
 func lostSync(t *testing.T, full int64) {
 	const each, apart = 8, 256
-	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
-	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
-	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
-	for at := uint64(0); at < 24<<11; at += 1024 {
-		mustOK(t, r.do(v, written(at, 1024, 1)))
-	}
-	r.clock.RunUntil(r.clock.Now() + 60e9)
-	limitRoom(s)
+	r, s, v, w := fullRig(t)
 	for at := uint64(0); at < 20*apart; at += apart {
 		mustOK(t, r.do(w, written(at, each, 2)))
 	}
@@ -87,9 +80,7 @@ func (m slowSync) Sync(done func(error)) {
 // there was no room for.
 func TestStopBehindALostSync(t *testing.T) {
 	const each, apart = 8, 256
-	r, s := discardRig(t, Options{CacheBytes: 4 << 20})
-	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
-	v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+	r, s, v, w := twoVolumes(t)
 	mustOK(t, r.do(v, written(0, 1024, 1)))
 	r.clock.RunUntil(r.clock.Now() + 60e9)
 	limitRoom(s)

@@ -58,8 +58,8 @@ type Options struct {
 	// to have many.
 	CheckpointBytes int
 	// LeafBytes is what the leaves of maps may take that are not packed (128 MiB). Those that changed since
-	// the last checkpoint count, and are not packed before the next. Without payload there are no checkpoints, and no leaf is packed. Simulations
-	// set it low to have many packed.
+	// the last checkpoint count, and are not packed before the next. Without payload there are no checkpoints,
+	// and no leaf is packed. Simulations set it low to have many packed.
 	LeafBytes uint64
 	// Discard has the array give the room of free space back to the store, whose media know how to.
 	Discard bool
