@@ -13,6 +13,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 func (a *app) counters() *cobra.Command {
@@ -131,9 +132,9 @@ func (f *exportFlags) kind() (string, error) {
 }
 
 // open opens what snapshots go to; done makes it complete.
-func (f *exportFlags) open(format string, stdout io.Writer) (w metrics.SnapshotWriter, done func() error, err error) {
+func (f *exportFlags) open(format string, stdout io.Writer) (w export.SnapshotWriter, done func() error, err error) {
 	if format == "iostats" {
-		io, err := metrics.NewIOStats(f.out, metrics.IOStatsOptions{})
+		io, err := export.NewIOStats(f.out, export.IOStatsOptions{})
 		return io, io.Close, err
 	}
 	out, end := stdout, func() error { return nil }
@@ -146,11 +147,11 @@ func (f *exportFlags) open(format string, stdout io.Writer) (w metrics.SnapshotW
 	}
 	switch format {
 	case "parquet":
-		w = metrics.NewParquet(out)
+		w = export.NewParquet(out)
 	case "esxtop":
-		w = metrics.NewESXTop(out, "")
+		w = export.NewESXTop(out, "")
 	default:
-		w = metrics.NewCSV(out)
+		w = export.NewCSV(out)
 	}
 	return w, func() error {
 		if err := w.Close(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/exposition"
 )
 
 // forwarding is a node that has no array: its portal, the link to the owner, and the metrics of both.
@@ -109,7 +110,7 @@ func (f *forwarding) listenMetrics() error {
 	if err != nil {
 		return err
 	}
-	h, err := metrics.NewExporter(metrics.Unlocked, Version(), metrics.Locked(f.exec, f.client), f.front.portal).Handler()
+	h, err := exposition.NewExporter(metrics.Unlocked, Version(), metrics.Locked(f.exec, f.client), f.front.portal).Handler()
 	if err != nil {
 		l.Close()
 		return err

@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
+	"github.com/arraysim/arraysim/internal/metrics/exposition"
 )
 
 // listen opens the doors. Only when all are open is the daemon ready.
@@ -35,7 +37,7 @@ func (d *daemon) listen() error {
 			err = d.listenHTTP()
 		}
 	}
-	var recorders []metrics.SnapshotWriter
+	var recorders []export.SnapshotWriter
 	if err == nil {
 		recorders, err = d.recorders()
 	}
@@ -75,12 +77,12 @@ func (d *daemon) listenHTTP() error {
 	if err != nil {
 		return err
 	}
-	shown, err := metrics.ParseVolumes(d.cfg.Metrics.Volumes)
+	shown, err := exposition.ParseVolumes(d.cfg.Metrics.Volumes)
 	if err != nil {
 		l.Close()
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
 	}
-	x := metrics.NewExporter(metrics.Unlocked, Version(), append(d.sources(), d.doors()...)...)
+	x := exposition.NewExporter(metrics.Unlocked, Version(), append(d.sources(), d.doors()...)...)
 	x.LimitVolumes(shown)
 	h, err := x.Handler()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/exposition"
 	"github.com/arraysim/arraysim/internal/profile"
 )
 
@@ -20,7 +20,7 @@ func (d *daemon) preflight() error {
 			return err
 		}
 	}
-	if _, err := metrics.ParseVolumes(d.cfg.Metrics.Volumes); err != nil {
+	if _, err := exposition.ParseVolumes(d.cfg.Metrics.Volumes); err != nil {
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
 	}
 	if d.chap, err = d.loadCHAP(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // recordPerFile is how many snapshots a recorded table has: at an interval of a minute,
@@ -16,11 +17,11 @@ const recordPerFile = 60
 // recorders are what the counters are recorded by: tables, and iostats XML, of which 16 files
 // of each kind are kept, for intervals that it can express. They are made before the doors
 // open, so that a folder that cannot be written is refused.
-func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
+func (d *daemon) recorders() ([]export.SnapshotWriter, error) {
 	if d.cfg.Record.Dir == "" {
 		return nil, nil
 	}
-	table, err := metrics.NewRolling(d.cfg.Record.Dir, recordPerFile, d.cfg.Record.Keep)
+	table, err := export.NewRolling(d.cfg.Record.Dir, recordPerFile, d.cfg.Record.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -31,9 +32,9 @@ func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, err
 	}
-	out := []metrics.SnapshotWriter{table}
+	out := []export.SnapshotWriter{table}
 	if d.cfg.Record.Interval >= time.Second {
-		io, err := metrics.NewIOStats(filepath.Join(d.cfg.Record.Dir, "iostats"), metrics.IOStatsOptions{})
+		io, err := export.NewIOStats(filepath.Join(d.cfg.Record.Dir, "iostats"), export.IOStatsOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +45,7 @@ func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
 
 // record writes snapshots until the stop begins, and one then. A disk that is full ends the
 // recording, not the array.
-func (d *daemon) record(out []metrics.SnapshotWriter) {
+func (d *daemon) record(out []export.SnapshotWriter) {
 	t := time.NewTicker(d.cfg.Record.Interval)
 	defer t.Stop()
 	var s metrics.Snapshot

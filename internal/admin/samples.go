@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // samples answers with all counters as they are now, as the table of docs/counters.md
@@ -17,7 +18,7 @@ func (d *daemon) samples(w http.ResponseWriter, _ *http.Request) {
 	var s metrics.Snapshot
 	s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
 	// An error here means that the client has gone.
-	_ = metrics.NewCSV(w).Write(&s)
+	_ = export.NewCSV(w).Write(&s)
 }
 
 // Samples reads all counters at one instant into s.
@@ -34,9 +35,9 @@ func (c *Client) Samples(ctx context.Context, s *metrics.Snapshot) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the daemon answers %s; is it a different version?", resp.Status)
 	}
-	rows, err := metrics.NewCSVReader(resp.Body)
+	rows, err := export.NewCSVReader(resp.Body)
 	if err == nil {
-		err = metrics.NewSnapshotReader(rows).Read(s)
+		err = export.NewSnapshotReader(rows).Read(s)
 	}
 	if err == nil {
 		_, err = io.Copy(io.Discard, resp.Body)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 )
@@ -39,10 +40,10 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	writers := []metrics.SnapshotWriter{metrics.NewParquet(table), metrics.NewESXTop(top, "")}
+	writers := []export.SnapshotWriter{export.NewParquet(table), export.NewESXTop(top, "")}
 	if c.Interval >= time.Second {
 		// All files of a run are kept: nobody fetches them while it goes on.
-		io, err := metrics.NewIOStats(filepath.Join(dir, "iostats"), metrics.IOStatsOptions{Keep: 1 << 30})
+		io, err := export.NewIOStats(filepath.Join(dir, "iostats"), export.IOStatsOptions{Keep: 1 << 30})
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -301,11 +302,11 @@ jobs: [{name: load, volume: v, rate: 200, io: 8KiB, write: 0.25}]
 	}
 	dir := t.TempDir()
 	var parquet, top bytes.Buffer
-	io, err := metrics.NewIOStats(filepath.Join(dir, "iostats"), metrics.IOStatsOptions{Keep: 1 << 20})
+	io, err := export.NewIOStats(filepath.Join(dir, "iostats"), export.IOStatsOptions{Keep: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	writers := []metrics.SnapshotWriter{metrics.NewParquet(&parquet), metrics.NewESXTop(&top, ""), io}
+	writers := []export.SnapshotWriter{export.NewParquet(&parquet), export.NewESXTop(&top, ""), io}
 	var snap metrics.Snapshot
 	r.Every(5e9, func(now int64) {
 		snap.Take(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()+now, nobody{}, r)

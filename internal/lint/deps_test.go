@@ -23,6 +23,8 @@ import (
 const directions = `
 	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug;
 
+	metrics < metrics/exposition, metrics/export;
+
 	block, metrics, lab/plug < hostcache;
 
 	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
@@ -115,7 +117,7 @@ const directions = `
 
 	array, scsi, size, store < profile;
 
-	array, hostcache, hostcache/tier, store, scsi, profile, stats, trace < sim;
+	array, hostcache, hostcache/tier, store, scsi, profile, stats, trace, metrics/exposition < sim;
 
 	lab/plug < wasm;
 
@@ -127,7 +129,7 @@ const directions = `
 
 	sim, tidy, size < sweep;
 
-	sim, metrics, size < report;
+	sim, metrics/export, size < report;
 
 	sim, wasm, fio, report < experiment;
 
@@ -449,6 +451,7 @@ func TestRulesBite(t *testing.T) {
 		{"a part may use what is below it", "array/extent", "internal/array/alloc", true},
 		{"a part must not use what is above it", "array/alloc", "internal/array/extent", false},
 		{"the ground floor knows no array", "array/extent", "internal/array", false},
+		{"the array knows no exposition of its counters", "array", "internal/metrics/exposition", false},
 		{"the ground floor knows no counters", "array/alloc", "internal/metrics", false},
 		{"a command set uses the device server", "scsi/sbc", "internal/scsi/server", true},
 		{"the device server knows no command set", "scsi/server", "internal/scsi/sbc", false},

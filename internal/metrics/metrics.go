@@ -1,5 +1,6 @@
-// Package metrics names every counter of arraysim, once, and turns what the
-// layers emit into OpenMetrics.
+// Package metrics names every counter of arraysim, once, and collects what the layers
+// emit. Package exposition shows it to those who scrape, and package export writes it to
+// files, so that the core knows neither.
 //
 // A layer keeps its counters as plain integers under its executor and emits
 // them, on demand, as samples of the families declared here. Each layer (host,
@@ -33,6 +34,9 @@ type Family struct {
 
 	index int // in All
 }
+
+// Index is the family's place in [All].
+func (f *Family) Index() int { return f.index }
 
 // Layer is where the family is taken: "host", "offload", "cache", "backend",
 // "iscsi" or, for what is no flow of data, "array".
@@ -83,24 +87,28 @@ type Histogram struct {
 	Count   uint64
 	Sum     int64 // nanoseconds
 	// Fine are the buckets of Prometheus' native histograms, of a factor of the square
-	// root of two each: Fine[i] is of durations up to 2^((i+fineFirst)/2) s, the first
+	// root of two each: Fine[i] is of durations up to 2^((i+FineFirst)/2) s, the first
 	// of all that are shorter and the last of all that are longer, too.
 	Fine [fineBuckets]uint64
 }
 
 // Native histograms of schema 1: from 7.6 us to 128 s.
 const (
-	fineSchema  = 1
-	fineFirst   = -34
+	FineSchema  = 1
+	FineFirst   = -34
 	fineBuckets = 49
 )
 
 var fineBounds = func() (b [fineBuckets]int64) {
 	for i := range b {
-		b[i] = int64(math.Round(1e9 * math.Pow(2, float64(i+fineFirst)/2)))
+		b[i] = int64(math.Round(1e9 * math.Pow(2, float64(i+FineFirst)/2)))
 	}
 	return b
 }()
+
+// FineBound is the longest duration, in nanoseconds, of the fine bucket i. The last bucket has
+// what is longer, too.
+func FineBound(i int) int64 { return fineBounds[i] }
 
 // Observe counts one duration in nanoseconds.
 func (h *Histogram) Observe(ns int64) {

@@ -1,10 +1,9 @@
 package metrics
 
-// Growth is what h has more than was, an earlier reading of the same histogram. A histogram that
-// shrank began anew, and all that it has is growth.
+// Growth is what h has more than was; see [Histogram.AddGrowth].
 func (h *Histogram) Growth(was *Histogram) Histogram {
 	var g Histogram
-	g.addGrowth(h, was)
+	g.AddGrowth(h, was)
 	return g
 }
 

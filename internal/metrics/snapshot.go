@@ -18,6 +18,7 @@ type Snapshot struct {
 	labels  []string
 	hists   []Histogram
 	seen    map[string]*place // of a sample, by its key; those of earlier rounds stay, to be used again
+	epoch   uint64            // how often seen was emptied
 	round   uint64
 	size    int // samples of the last Take
 	key     []byte
@@ -26,13 +27,10 @@ type Snapshot struct {
 
 // place is a series: what has the same family and labels.
 type place struct {
+	number int // as EachSeries has it
 	round  uint64
 	at     int      // in Snapshot.samples
 	labels []string // as readers get them
-	// What its readers keep with it from one Take to the next.
-	shown      shown
-	was, other *folded
-	score      *volumeScore
 }
 
 // memo says that a sample is of a series, so that a Take whose sources emit the same
@@ -69,6 +67,7 @@ func (s *Snapshot) Reset(now int64) {
 	if len(s.seen) > 4*s.size+1024 {
 		clear(s.seen) // most of them are of volumes that are gone
 		s.memo = s.memo[:0]
+		s.epoch++
 	}
 	s.round++
 	s.Time = now
@@ -87,6 +86,19 @@ func (s *Snapshot) Each(fn func(f *Family, labels []string, v float64, h *Histog
 		fn(m.f, s.labelsOf(m), m.v, s.histOf(m))
 	}
 }
+
+// EachSeries is Each for readers that keep something for each series, that is for each family
+// with its label values: a series has the same number in every Take of an epoch.
+func (s *Snapshot) EachSeries(fn func(number int, f *Family, labels []string, v float64, h *Histogram)) {
+	for i := range s.samples {
+		m := &s.samples[i]
+		fn(m.p.number, m.f, s.labelsOf(m), m.v, s.histOf(m))
+	}
+}
+
+// Series returns the present epoch and how many numbers it has given to series, from 0 on. An
+// epoch ends when most of its series are gone.
+func (s *Snapshot) Series() (epoch uint64, count int) { return s.epoch, len(s.seen) }
 
 func (s *Snapshot) labelsOf(m *sample) []string { return s.labels[m.at : m.at+len(m.f.Labels)] }
 
@@ -169,7 +181,7 @@ func (s *Snapshot) placeOf(m *sample) *place {
 	s.key = k
 	p := s.seen[string(k)]
 	if p == nil {
-		p = &place{labels: slices.Clone(labels)}
+		p = &place{number: len(s.seen), labels: slices.Clone(labels)}
 		s.seen[string(k)] = p
 	}
 	return p
@@ -202,6 +214,22 @@ func (h *Histogram) Add(o *Histogram) {
 	}
 	h.Count += o.Count
 	h.Sum += o.Sum
+}
+
+// AddGrowth adds what now has more than was, an earlier reading of the same histogram. One that
+// shrank began anew, and all that it has is growth.
+func (h *Histogram) AddGrowth(now, was *Histogram) {
+	if now.Count < was.Count {
+		was = &Histogram{}
+	}
+	for i := range h.Buckets {
+		h.Buckets[i] += now.Buckets[i] - was.Buckets[i]
+	}
+	for i := range h.Fine {
+		h.Fine[i] += now.Fine[i] - was.Fine[i]
+	}
+	h.Count += now.Count - was.Count
+	h.Sum += now.Sum - was.Sum
 }
 
 // Sample is one value of a family, for readers that want no Prometheus.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // Every copy of a volume counts: a mirror that both copies take is no offence, however often its bytes are destaged, and what
@@ -20,7 +21,7 @@ func TestEveryCopyIsRead(t *testing.T) {
 	const first, each = 20, 100 << 20 // from the set on that the migration begins with, bytes a set
 	for _, migrates := range []bool{false, true} {
 		dir := t.TempDir()
-		w, err := metrics.NewIOStats(dir, metrics.IOStatsOptions{Keep: 1000})
+		w, err := export.NewIOStats(dir, export.IOStatsOptions{Keep: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // cacheCSV is two intervals of two disks: "fast" reads from flash what takes 5 ms at the datastore,
@@ -152,7 +152,7 @@ func TestReportOfHostCaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	recorded(t, 3, metrics.NewCSV(f))
+	recorded(t, 3, export.NewCSV(f))
 	_, html := page(dir)
 	for _, want := range []string{`id="chart-fullness"`, `id="chart-disk1-latency"`, "<h2>Findings"} {
 		if !strings.Contains(html, want) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // Options say how to read counters; what is not set is found out.
@@ -145,13 +145,13 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 	case opt.Mapping != "":
 		return fromMapped(source, f, opt.Mapping)
 	case bytes.HasPrefix(head, []byte("PAR1")):
-		rows, err := metrics.NewParquetReader(f, st.Size())
+		rows, err := export.NewParquetReader(f, st.Size())
 		if err != nil {
 			return nil, err
 		}
 		return fromTable(source, rows)
 	case bytes.HasPrefix(head, []byte("time,layer,family,")):
-		rows, err := metrics.NewCSVReader(f)
+		rows, err := export.NewCSVReader(f)
 		if err != nil {
 			return nil, err
 		}

@@ -18,10 +18,11 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // recorded is a scenario with an offload as our own counters tell it, written by w.
-func recorded(t *testing.T, seed uint64, w ...metrics.SnapshotWriter) *modelScenario {
+func recorded(t *testing.T, seed uint64, w ...export.SnapshotWriter) *modelScenario {
 	t.Helper()
 	s := newModel(seed, "offload", true)
 	var snap metrics.Snapshot
@@ -79,12 +80,12 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer parquetFile.Close()
-	iostats, err := metrics.NewIOStats(filepath.Join(dir, "iostats"), metrics.IOStatsOptions{Keep: 1000})
+	iostats, err := export.NewIOStats(filepath.Join(dir, "iostats"), export.IOStatsOptions{Keep: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rec Recorder
-	s := recorded(t, 3, metrics.NewCSV(csvFile), metrics.NewParquet(parquetFile), iostats, &rec)
+	s := recorded(t, 3, export.NewCSV(csvFile), export.NewParquet(parquetFile), iostats, &rec)
 	var want []string
 	for v := range s.culprits {
 		want = append(want, v)
@@ -287,7 +288,7 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 		{"an empty folder", t.TempDir(), Options{}, "no counters in this folder"},
 		{"unknown text", some, Options{}, "explain other CSV with --mapping"},
 		{"an empty file", file("empty", ""), Options{}, "neither our table"},
-		{"one snapshot", file("one.csv", strings.Join(metrics.Columns(), ",")+"\n"), Options{}, "no two readings"},
+		{"one snapshot", file("one.csv", strings.Join(export.Columns(), ",")+"\n"), Options{}, "no two readings"},
 		{"other XML", file("x.xml", "<diskStatsColl timestamp=\"soon\"/>"), Options{}, `timestamp "soon"`},
 		{"a refusal", file("p.json", `{"status":"error","error":"no"}`), Options{}, "refuses: no"},
 		{"a mapping without time", some, Options{Mapping: file("m1.yaml", "volume: a\n")}, "it needs time"},

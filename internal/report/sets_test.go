@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // Statistics files of a second each are read as what they are: a set is not taken for a part of
 // the one a second before, and a file that is there twice is an error.
 func TestSetsOfASecond(t *testing.T) {
 	dir := t.TempDir()
-	w, err := metrics.NewIOStats(dir, metrics.IOStatsOptions{Keep: 1000})
+	w, err := export.NewIOStats(dir, export.IOStatsOptions{Keep: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestSetsOfASecond(t *testing.T) {
 	for range 30 {
 		s.array.step()
 		s.array.snapshot(&snap)
-		for _, x := range []metrics.SnapshotWriter{w, &rec} {
+		for _, x := range []export.SnapshotWriter{w, &rec} {
 			if err := x.Write(&snap); err != nil {
 				t.Fatal(err)
 			}

@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/export"
 )
 
 // fromTable reads our own table.
-func fromTable(source string, rows metrics.RowReader) (*Data, error) {
-	r := metrics.NewSnapshotReader(rows)
+func fromTable(source string, rows export.RowReader) (*Data, error) {
+	r := export.NewSnapshotReader(rows)
 	var rec Recorder
 	var s metrics.Snapshot
 	for {

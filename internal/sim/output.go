@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/exposition"
 )
 
 // snapshot is all counters of all arrays.
@@ -102,7 +103,7 @@ func (r *Run) Output() map[string][]byte {
 // counters prints every counter's increase since the start, and every gauge, in the
 // text format of the metrics endpoint, with the array as a label.
 func (r *Run) counters() []byte {
-	var text metrics.Text
+	var text exposition.Text
 	now := r.counted()
 	for i := range now.samples {
 		x := &now.samples[i]

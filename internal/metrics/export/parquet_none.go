@@ -1,10 +1,12 @@
 //go:build noparquet
 
-package metrics
+package export
 
 import (
 	"errors"
 	"io"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // A program without Parquet compiles in six sevenths of the time, which a first `make run` is short of. It serves, and says
@@ -15,8 +17,8 @@ var errNoParquet = errors.New("this arraysim was built without Parquet, to be re
 
 type noParquet struct{}
 
-func (noParquet) Write(*Snapshot) error { return errNoParquet }
-func (noParquet) Close() error          { return errNoParquet }
+func (noParquet) Write(*metrics.Snapshot) error { return errNoParquet }
+func (noParquet) Close() error                  { return errNoParquet }
 
 // NewParquet returns a writer that says that there is none.
 func NewParquet(io.Writer) SnapshotWriter { return noParquet{} }

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"encoding/csv"
@@ -13,46 +13,49 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/metricstest"
 )
 
 // clone is what an array says at second i while volume "dst" of pool "gold" is the target
 // of a copy of 100 MB/s that no host writes, and "db" is written with 10 MB/s.
-func clone(i int) *Snapshot {
+func clone(i int) *metrics.Snapshot {
 	t := float64(i)
-	s := &Snapshot{}
-	s.Take(int64(i)*1e9, &sync.Mutex{}, sourceFunc(func(e Emitter) {
-		e.Value(CacheSize, 2e9)
+	s := &metrics.Snapshot{}
+	s.Take(int64(i)*1e9, &sync.Mutex{}, metricstest.Source(func(e metrics.Emitter) {
+		e.Value(metrics.CacheSize, 2e9)
 		for _, p := range []string{"gold", "silver"} {
-			e.Value(CacheLimit, 1e9, p)
-			e.Value(CacheUsed, 5e8+t*1e8, p)
-			e.Value(CacheUsedSeconds, 5e8*t+t*t*5e7, p)
-			var h Histogram
+			e.Value(metrics.CacheLimit, 1e9, p)
+			e.Value(metrics.CacheUsed, 5e8+t*1e8, p)
+			e.Value(metrics.CacheUsedSeconds, 5e8*t+t*t*5e7, p)
+			var h metrics.Histogram
 			for range 10 * i {
 				h.Observe(3e6)
 			}
-			e.Histogram(BackendDuration, &h, p, "m0", "write")
-			e.Value(BackendBytes, 1e8*t, p, "m0", "write", "xcopy", "destage")
-			e.Value(BackendBytes, 1e7*t, p, "m0", "write", "host", "destage")
+			e.Histogram(metrics.BackendDuration, &h, p, "m0", "write")
+			e.Value(metrics.BackendBytes, 1e8*t, p, "m0", "write", "xcopy", "destage")
+			e.Value(metrics.BackendBytes, 1e7*t, p, "m0", "write", "host", "destage")
 		}
-		var h Histogram
+		var h metrics.Histogram
 		for range 100 * i {
 			h.Observe(700e3)
 		}
 		if i == 2 {
 			h.Observe(1500e6)
 		}
-		e.Value(HostCommands, 100*t, "db", "gold", "esx1", "write", "good")
-		e.Value(HostTransferred, 1e7*t, "db", "gold", "write")
-		e.Histogram(HostDuration, &h, "db", "write")
-		e.Value(CacheAdmitted, 1e7*t, "gold", "db", "host", "fast")
-		e.Value(CacheDestaged, 1e7*t, "gold", "db", "host")
-		e.Value(HostCommands, 10*t, "dst", "gold", "esx1", "xcopy_dst", "good")
-		e.Value(HostCommands, 1, "dst", "gold", "esx2", "xcopy_dst", "check")
-		e.Value(HostTransferred, 4096, "dst", "gold", "write")
-		e.Value(HostDescribed, 1e8*t, "dst", "gold", "xcopy_dst")
-		e.Value(CacheAdmitted, 1e8*t, "gold", "dst", "xcopy", "fast")
-		e.Value(CacheDirty, 5e8, "gold", "dst", "xcopy")
-		e.Value(CacheDestaged, 9e7*t, "gold", "dst", "xcopy")
+		e.Value(metrics.HostCommands, 100*t, "db", "gold", "esx1", "write", "good")
+		e.Value(metrics.HostTransferred, 1e7*t, "db", "gold", "write")
+		e.Histogram(metrics.HostDuration, &h, "db", "write")
+		e.Value(metrics.CacheAdmitted, 1e7*t, "gold", "db", "host", "fast")
+		e.Value(metrics.CacheDestaged, 1e7*t, "gold", "db", "host")
+		e.Value(metrics.HostCommands, 10*t, "dst", "gold", "esx1", "xcopy_dst", "good")
+		e.Value(metrics.HostCommands, 1, "dst", "gold", "esx2", "xcopy_dst", "check")
+		e.Value(metrics.HostTransferred, 4096, "dst", "gold", "write")
+		e.Value(metrics.HostDescribed, 1e8*t, "dst", "gold", "xcopy_dst")
+		e.Value(metrics.CacheAdmitted, 1e8*t, "gold", "dst", "xcopy", "fast")
+		e.Value(metrics.CacheDirty, 5e8, "gold", "dst", "xcopy")
+		e.Value(metrics.CacheDestaged, 9e7*t, "gold", "dst", "xcopy")
 	}))
 	return s
 }

@@ -1,4 +1,4 @@
-package metrics
+package exposition
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // OtherVolumes is the volume label of all volumes that are not shown one by one.
@@ -47,11 +49,11 @@ type volumeScore struct {
 }
 
 type folded struct {
-	f      *Family
+	f      *metrics.Family
 	labels []string
 	v      float64
-	h      *Histogram
-	p      place // of the series that is shown
+	h      *metrics.Histogram
+	shown  shown // of the others
 }
 
 func newVolumeFold(n int) *volumeFold {
@@ -60,16 +62,16 @@ func newVolumeFold(n int) *volumeFold {
 
 // volumeAt is the place of the volume among a family's labels, -1 if it has none.
 var volumeAt = func() []int {
-	at := make([]int, len(All()))
-	for i, f := range All() {
+	at := make([]int, len(metrics.All()))
+	for i, f := range metrics.All() {
 		at[i] = slices.Index(f.Labels, "volume")
 	}
 	return at
 }()
 
-// scoreOf is the score of a sample's volume, found by the series itself where that is known.
-func (x *volumeFold) scoreOf(m *sample, name string) *volumeScore {
-	if v := m.p.score; v != nil && !v.gone {
+// scoreOf is the score of a series' volume, found by the series itself where that is known.
+func (x *volumeFold) scoreOf(w *series, name string) *volumeScore {
+	if v := w.score; v != nil && !v.gone {
 		return v
 	}
 	v := x.scores[name]
@@ -77,29 +79,28 @@ func (x *volumeFold) scoreOf(m *sample, name string) *volumeScore {
 		v = &volumeScore{name: name}
 		x.scores[name] = v
 	}
-	m.p.score = v
+	w.score = v
 	return v
 }
 
 // rank chooses the volumes that are shown.
-func (x *volumeFold) rank(s *Snapshot) {
-	for i := range s.samples {
-		m := &s.samples[i]
-		at := volumeAt[m.f.index]
+func (x *volumeFold) rank(e *Exporter) {
+	e.snap.EachSeries(func(n int, f *metrics.Family, labels []string, v float64, _ *metrics.Histogram) {
+		at := volumeAt[f.Index()]
 		if at < 0 {
-			continue
+			return
 		}
-		v := x.scoreOf(m, s.labels[m.at+at])
-		if !v.seen {
-			v.seen, v.before, v.moved, v.score = true, v.moved, 0, 0
+		score := x.scoreOf(e.series[n], labels[at])
+		if !score.seen {
+			score.seen, score.before, score.moved, score.score = true, score.moved, 0, 0
 		}
-		switch m.f {
-		case HostTransferred, CacheAdmitted:
-			v.moved += m.v
-		case CacheDirty:
-			v.score += m.v
+		switch f {
+		case metrics.HostTransferred, metrics.CacheAdmitted:
+			score.moved += v
+		case metrics.CacheDirty:
+			score.score += v
 		}
-	}
+	})
 	x.ranked = x.ranked[:0]
 	for name, v := range x.scores {
 		if !v.seen {
@@ -122,107 +123,91 @@ func (x *volumeFold) rank(s *Snapshot) {
 	}
 }
 
-// fold replaces the series of the volumes that are not shown by those of the others.
-func (x *volumeFold) fold(s *Snapshot) {
-	x.rank(s)
+// fold shows the series of the snapshot, those of the volumes that are not shown one by one
+// as those of the others.
+func (x *volumeFold) fold(e *Exporter) {
+	x.rank(e)
 	for _, o := range x.others {
-		if o.f.Kind == Gauge {
+		if o.f.Kind == metrics.Gauge {
 			o.v = 0
 		}
 	}
-	kept := s.samples[:0]
-	for i := range s.samples {
-		m := s.samples[i]
-		at := volumeAt[m.f.index]
-		if at < 0 {
-			kept = append(kept, m)
-			continue
-		}
-		labels := s.labelsOf(&m)
+	e.snap.EachSeries(func(n int, f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+		w, at := e.series[n], volumeAt[f.Index()]
 		// A volume that is called so goes with the others: there is one series of the name.
-		member := m.p.score.member && labels[at] != OtherVolumes
-		if member {
-			kept = append(kept, m)
-		}
-		if m.f.Kind == Gauge {
-			if !member {
-				x.otherOf(&m, labels, at).v += m.v
+		if at < 0 || w.score.member && labels[at] != OtherVolumes {
+			e.show(&w.shown, f, labels, v, h)
+			if at >= 0 && f.Kind != metrics.Gauge {
+				x.lastOf(w, f, labels).set(v, h)
 			}
-			continue
+			return
 		}
-		was := x.lastOf(&m, labels)
-		if m.histAt >= 0 {
-			h := &s.hists[m.histAt]
-			if was.h == nil {
-				was.h = &Histogram{}
-			}
-			if !member {
-				o := x.otherOf(&m, labels, at)
-				if o.h == nil {
-					o.h = &Histogram{}
-				}
-				o.h.addGrowth(h, was.h)
-			}
-			*was.h = *h
-			continue
+		o := x.otherOf(w, f, labels, at)
+		if f.Kind == metrics.Gauge {
+			o.v += v
+			return
 		}
-		if !member {
-			grown := m.v - was.v
-			if grown < 0 {
-				grown = m.v // it began anew
-			}
-			x.otherOf(&m, labels, at).v += grown
-		}
-		was.v = m.v
-	}
-	s.samples = kept
+		was := x.lastOf(w, f, labels)
+		o.grow(was, v, h)
+		was.set(v, h)
+	})
 	for _, o := range x.others {
-		at := len(s.labels)
-		s.labels = append(s.labels, o.labels...)
-		m := sample{f: o.f, v: o.v, at: at, histAt: -1, p: &o.p}
-		if o.h != nil {
-			m.histAt = len(s.hists)
-			s.hists = append(s.hists, *o.h)
-		}
-		s.samples = append(s.samples, m)
+		e.show(&o.shown, o.f, o.labels, o.v, o.h)
 	}
 }
 
-// addGrowth adds what now has more than was.
-func (h *Histogram) addGrowth(now, was *Histogram) {
-	if now.Count < was.Count {
-		was = &Histogram{}
+// set keeps a counter's values of now.
+func (s *folded) set(v float64, h *metrics.Histogram) {
+	s.v = v
+	if h == nil {
+		return
 	}
-	for i := range h.Buckets {
-		h.Buckets[i] += now.Buckets[i] - was.Buckets[i]
+	if s.h == nil {
+		s.h = &metrics.Histogram{}
 	}
-	for i := range h.Fine {
-		h.Fine[i] += now.Fine[i] - was.Fine[i]
+	*s.h = *h
+}
+
+// grow adds what a counter has more than it was.
+func (s *folded) grow(was *folded, v float64, h *metrics.Histogram) {
+	if h != nil {
+		if s.h == nil {
+			s.h = &metrics.Histogram{}
+		}
+		before := was.h
+		if before == nil {
+			before = &metrics.Histogram{}
+		}
+		s.h.AddGrowth(h, before)
+		return
 	}
-	h.Count += now.Count - was.Count
-	h.Sum += now.Sum - was.Sum
+	if v < was.v {
+		s.v += v // it began anew
+		return
+	}
+	s.v += v - was.v
 }
 
 // lastOf is what a volume's series was at the last scrape, found by the series itself
 // where that is known.
-func (x *volumeFold) lastOf(m *sample, labels []string) *folded {
-	if m.p.was == nil {
-		m.p.was = x.series(x.last, m.f, labels, -1)
+func (x *volumeFold) lastOf(w *series, f *metrics.Family, labels []string) *folded {
+	if w.was == nil {
+		w.was = x.series(x.last, f, labels, -1)
 	}
-	return m.p.was
+	return w.was
 }
 
 // otherOf is the series of the others that a volume's belongs to.
-func (x *volumeFold) otherOf(m *sample, labels []string, at int) *folded {
-	if m.p.other == nil {
-		m.p.other = x.series(x.other, m.f, labels, at)
+func (x *volumeFold) otherOf(w *series, f *metrics.Family, labels []string, at int) *folded {
+	if w.other == nil {
+		w.other = x.series(x.other, f, labels, at)
 	}
-	return m.p.other
+	return w.other
 }
 
 // series finds the series of a family and labels; the label at hide is that of the others.
-func (x *volumeFold) series(in map[string]*folded, f *Family, labels []string, hide int) *folded {
-	k := append(x.key[:0], byte(f.index), byte(f.index>>8))
+func (x *volumeFold) series(in map[string]*folded, f *metrics.Family, labels []string, hide int) *folded {
+	k := append(x.key[:0], byte(f.Index()), byte(f.Index()>>8))
 	for i, l := range labels {
 		if i != hide {
 			k = append(k, l...)
@@ -237,7 +222,6 @@ func (x *volumeFold) series(in map[string]*folded, f *Family, labels []string, h
 			s.labels[hide] = OtherVolumes
 			x.others = append(x.others, s)
 		}
-		s.p.labels = s.labels
 		in[string(k)] = s
 	}
 	return s

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"bytes"
@@ -13,12 +13,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/metricstest"
 )
 
 // text is a snapshot as lines, for comparison.
-func (s *Snapshot) text() []string {
+func text(s *metrics.Snapshot) []string {
 	var out []string
-	s.Each(func(f *Family, labels []string, v float64, h *Histogram) {
+	s.Each(func(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
 		line := fmt.Sprint(s.Time, " ", f.Name, " ", strings.Join(labels, ","), " ", v)
 		if h != nil {
 			line += fmt.Sprint(h.Buckets, h.Count, h.Sum)
@@ -30,7 +33,7 @@ func (s *Snapshot) text() []string {
 }
 
 func TestEveryLabelHasAColumn(t *testing.T) {
-	for _, f := range All() {
+	for _, f := range metrics.All() {
 		for i, at := range columnsOf(f) {
 			if at < 0 {
 				t.Errorf("label %s of %s has no column; add it at the end of LabelColumns", f.Labels[i], f.Name)
@@ -39,13 +42,13 @@ func TestEveryLabelHasAColumn(t *testing.T) {
 	}
 }
 
-func snapshots(n int) []*Snapshot {
-	var out []*Snapshot
+func snapshots(n int) []*metrics.Snapshot {
+	var out []*metrics.Snapshot
 	for i := range n {
-		s := &Snapshot{}
-		s.Take(int64(i)*1e9+5, &sync.Mutex{}, sourceFunc(everything), sourceFunc(func(e Emitter) {
-			e.Value(CacheDirty, 1<<53-1, "p,\"q\"", "line\nbreak", "host")
-			e.Value(HostQueueDepth, 0.1, "")
+		s := &metrics.Snapshot{}
+		s.Take(int64(i)*1e9+5, &sync.Mutex{}, metricstest.Source(metricstest.Everything), metricstest.Source(func(e metrics.Emitter) {
+			e.Value(metrics.CacheDirty, 1<<53-1, "p,\"q\"", "line\nbreak", "host")
+			e.Value(metrics.HostQueueDepth, 0.1, "")
 		}))
 		out = append(out, s)
 	}
@@ -78,12 +81,12 @@ func TestTablesComeBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := NewSnapshotReader(rows)
-			var got Snapshot
+			var got metrics.Snapshot
 			for _, s := range want {
 				if err := r.Read(&got); err != nil {
 					t.Fatal(err)
 				}
-				if a, b := got.text(), s.text(); !slices.Equal(a, b) {
+				if a, b := text(&got), text(s); !slices.Equal(a, b) {
 					t.Fatalf("read\n%s\nwant\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
 				}
 			}
@@ -142,14 +145,14 @@ func FuzzCSVReader(f *testing.F) {
 			return
 		}
 		r := NewSnapshotReader(rows)
-		for s := (&Snapshot{}); r.Read(s) == nil; {
+		for s := (&metrics.Snapshot{}); r.Read(s) == nil; {
 			_ = s.Len()
 		}
 	})
 }
 
 func TestDocumentedTable(t *testing.T) {
-	b, err := os.ReadFile("../../docs/counters.md")
+	b, err := os.ReadFile("../../../docs/counters.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,13 @@
 //go:build !noparquet
 
-package metrics
+package export
 
 import (
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 )
@@ -49,9 +50,9 @@ func NewParquet(w io.Writer) SnapshotWriter {
 	return &parquetWriter{w: parquet.NewGenericWriter[any](w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("arraysim", "1", "")), at: at}
 }
 
-func (w *parquetWriter) Write(s *Snapshot) error {
+func (w *parquetWriter) Write(s *metrics.Snapshot) error {
 	n := 0
-	err := s.rows(func(r *Row) error {
+	err := rows(s, func(r *Row) error {
 		if n == len(w.rows) {
 			w.rows = append(w.rows, make(parquet.Row, len(w.at)))
 		}

@@ -1,9 +1,10 @@
-package metrics
+package exposition
 
 import (
 	"cmp"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -17,23 +18,23 @@ type shown struct {
 type shownHistogram struct {
 	count, zero uint64
 	sum         float64
-	classic     [len(LatencyBounds)]uint64 // cumulative
+	classic     [len(metrics.LatencyBounds)]uint64 // cumulative
 	wire        dto.Histogram
 }
 
 var (
-	bounds = func() (b [len(LatencyBounds)]float64) {
-		for i, ns := range LatencyBounds {
+	bounds = func() (b [len(metrics.LatencyBounds)]float64) {
+		for i, ns := range metrics.LatencyBounds {
 			b[i] = float64(ns) / 1e9
 		}
 		return b
 	}()
-	fineScale     = int32(fineSchema)
-	fineThreshold = float64(fineBounds[0]) / 1e9
+	fineScale     = int32(metrics.FineSchema)
+	fineThreshold = float64(metrics.FineBound(0)) / 1e9
 )
 
 // set returns the series with the values of now.
-func (w *shown) set(f *Family, labels []string, v float64, h *Histogram) *dto.Metric {
+func (w *shown) set(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) *dto.Metric {
 	if w.metric == nil {
 		w.make(f, labels)
 	}
@@ -44,18 +45,19 @@ func (w *shown) set(f *Family, labels []string, v float64, h *Histogram) *dto.Me
 	return w.metric
 }
 
-func (w *shown) make(f *Family, labels []string) {
+func (w *shown) make(f *metrics.Family, labels []string) {
 	m := &dto.Metric{}
+	labels = slices.Clone(labels)
 	for i := range f.Labels {
 		m.Label = append(m.Label, &dto.LabelPair{Name: &f.Labels[i], Value: &labels[i]})
 	}
 	slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	switch f.Kind {
-	case Counter:
+	case metrics.Counter:
 		m.Counter = &dto.Counter{Value: &w.value}
-	case Gauge:
+	case metrics.Gauge:
 		m.Gauge = &dto.Gauge{Value: &w.value}
-	case Histo:
+	case metrics.Histo:
 		h := &shownHistogram{}
 		h.wire.SampleCount, h.wire.SampleSum = &h.count, &h.sum
 		for i := range bounds {
@@ -67,7 +69,7 @@ func (w *shown) make(f *Family, labels []string) {
 	w.metric = m
 }
 
-func (w *shownHistogram) set(h *Histogram) {
+func (w *shownHistogram) set(h *metrics.Histogram) {
 	w.count, w.sum = h.Count, float64(h.Sum)/1e9
 	n := uint64(0)
 	for i := range w.classic {
@@ -79,7 +81,7 @@ func (w *shownHistogram) set(h *Histogram) {
 	w.zero = h.Fine[0]
 	w.wire.PositiveSpan, w.wire.PositiveDelta = w.wire.PositiveSpan[:0], w.wire.PositiveDelta[:0]
 	before, end := int64(0), 0
-	for i := 1; i < fineBuckets; i++ {
+	for i := 1; i < len(h.Fine); i++ {
 		if h.Fine[i] == 0 {
 			continue
 		}
@@ -89,7 +91,7 @@ func (w *shownHistogram) set(h *Histogram) {
 			// The offset of the first run is its index, those of others the gap before them.
 			offset, length := int32(i-end), uint32(1)
 			if k == 0 {
-				offset = int32(i + fineFirst)
+				offset = int32(i + metrics.FineFirst)
 			}
 			w.wire.PositiveSpan = append(w.wire.PositiveSpan, &dto.BucketSpan{Offset: &offset, Length: &length})
 		}

@@ -1,8 +1,9 @@
-package metrics
+package exposition
 
 import (
 	"io"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"google.golang.org/protobuf/proto"
@@ -16,24 +17,24 @@ type Text struct {
 
 // Add takes one series. owner is the value of a label "array" beside the family's own, whose values are
 // in the order of f.Labels; h is nil but for histograms. Nothing of it is kept but the strings.
-func (t *Text) Add(f *Family, owner string, labels []string, v float64, h *Histogram) {
+func (t *Text) Add(f *metrics.Family, owner string, labels []string, v float64, h *metrics.Histogram) {
 	if t.families == nil {
-		t.families = make([][]*dto.Metric, len(All()))
+		t.families = make([][]*dto.Metric, len(metrics.All()))
 	}
 	m := (&shown{}).set(f, labels, v, h)
 	m.Label = append([]*dto.LabelPair{{Name: proto.String("array"), Value: &owner}}, m.Label...)
-	t.families[f.index] = append(t.families[f.index], m)
+	t.families[f.Index()] = append(t.families[f.Index()], m)
 }
 
 // WriteTo writes all series, by family in the order of [All], and returns how many bytes that are.
 func (t *Text) WriteTo(w io.Writer) (int64, error) {
-	types := map[Kind]dto.MetricType{Counter: dto.MetricType_COUNTER, Gauge: dto.MetricType_GAUGE, Histo: dto.MetricType_HISTOGRAM}
+	types := map[metrics.Kind]dto.MetricType{metrics.Counter: dto.MetricType_COUNTER, metrics.Gauge: dto.MetricType_GAUGE, metrics.Histo: dto.MetricType_HISTOGRAM}
 	sum := int64(0)
 	for i, series := range t.families {
 		if len(series) == 0 {
 			continue
 		}
-		f := All()[i]
+		f := metrics.All()[i]
 		n, err := expfmt.MetricFamilyToText(w, &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum(), Metric: series})
 		if sum += int64(n); err != nil {
 			return sum, err

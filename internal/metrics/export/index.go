@@ -1,6 +1,10 @@
-package metrics
+package export
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+)
 
 // tree is a snapshot by object, as the exporters want it that write a record a volume,
 // a pool or a disk. Objects come in the order of their first sample.
@@ -15,37 +19,37 @@ type object struct {
 	name, pool string
 	index      int
 	sums       map[string]float64 // by family and label values
-	hists      map[string]*Histogram
+	hists      map[string]*metrics.Histogram
 	seen       bool
 }
 
-func (o *object) get(f *Family, values ...string) float64 {
+func (o *object) get(f *metrics.Family, values ...string) float64 {
 	return o.sums[key(f, values)]
 }
 
 // hist never returns nil.
-func (o *object) hist(f *Family, values ...string) *Histogram {
+func (o *object) hist(f *metrics.Family, values ...string) *metrics.Histogram {
 	if h := o.hists[key(f, values)]; h != nil {
 		return h
 	}
-	return &Histogram{}
+	return &metrics.Histogram{}
 }
 
-func key(f *Family, values []string) string {
+func key(f *metrics.Family, values []string) string {
 	return f.Name + "\xff" + strings.Join(values, "\xff")
 }
 
 // fill takes a snapshot in. Objects stay, with their indexes, from one to the next;
 // seen says whether the snapshot knows them.
-func (t *tree) fill(s *Snapshot) {
+func (t *tree) fill(s *metrics.Snapshot) {
 	if t.byName == nil {
 		t.byName = make(map[string]*object)
 	}
 	for _, o := range t.byName {
 		o.seen = false
 	}
-	s.Each(func(f *Family, labels []string, v float64, h *Histogram) {
-		if f == CacheSize {
+	s.Each(func(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+		if f == metrics.CacheSize {
 			t.cacheSize = v
 			return
 		}
@@ -79,7 +83,7 @@ func (t *tree) fill(s *Snapshot) {
 		}
 		if !o.seen {
 			o.seen = true
-			o.sums, o.hists = make(map[string]float64), make(map[string]*Histogram)
+			o.sums, o.hists = make(map[string]float64), make(map[string]*metrics.Histogram)
 		}
 		if h != nil {
 			c := *h
@@ -105,4 +109,4 @@ func (t *tree) object(list *[]*object, key, name string) *object {
 }
 
 // total is the sum of a family's samples over all labels but the object's own.
-func (o *object) total(f *Family) float64 { return o.sums[key(f, nil)] }
+func (o *object) total(f *metrics.Family) float64 { return o.sums[key(f, nil)] }

@@ -1,4 +1,6 @@
-package metrics
+// Package export writes counters to files that others read, and reads the table again: CSV and
+// Parquet, statistics files as SAN Volume Controller leaves them, and batch files of esxtop.
+package export
 
 import (
 	"bufio"
@@ -10,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // The table: counters as rows of (time, layer, family, labels..., value), the one
@@ -41,13 +45,13 @@ type Row struct {
 // SnapshotWriter writes snapshots, one after the other in the order of their times, to
 // a file or a folder in one of the formats.
 type SnapshotWriter interface {
-	Write(*Snapshot) error
+	Write(*metrics.Snapshot) error
 	// Close writes what is left. The file below stays open.
 	Close() error
 }
 
 // columnsOf gives the place of each of a family's labels among LabelColumns.
-func columnsOf(f *Family) []int {
+func columnsOf(f *metrics.Family) []int {
 	at := make([]int, len(f.Labels))
 	for i, l := range f.Labels {
 		at[i] = slices.Index(LabelColumns, l)
@@ -57,61 +61,56 @@ func columnsOf(f *Family) []int {
 
 var (
 	labelColumns = func() [][]int {
-		all := make([][]int, len(All()))
-		for i, f := range All() {
+		all := make([][]int, len(metrics.All()))
+		for i, f := range metrics.All() {
 			all[i] = columnsOf(f)
 		}
 		return all
 	}()
 	leAt     = slices.Index(LabelColumns, leColumn)
-	leLabels = func() (b [len(LatencyBounds) + 1]string) {
-		for i, ns := range LatencyBounds {
+	leLabels = func() (b [len(metrics.LatencyBounds) + 1]string) {
+		for i, ns := range metrics.LatencyBounds {
 			b[i] = strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64)
 		}
-		b[len(LatencyBounds)] = "+Inf"
+		b[len(metrics.LatencyBounds)] = "+Inf"
 		return b
 	}()
 )
 
-// rows calls fn for every row of s. The row is used again.
-func (s *Snapshot) rows(fn func(*Row) error) error {
+// rows calls fn for every row of s until it fails. The row is used again.
+func rows(s *metrics.Snapshot, fn func(*Row) error) (err error) {
 	r := Row{Time: s.Time, Labels: make([]string, len(LabelColumns))}
-	for i := range s.samples {
-		m := &s.samples[i]
-		clear(r.Labels)
-		r.Layer = m.f.Layer()
-		for j, at := range labelColumns[m.f.index] {
-			r.Labels[at] = s.labels[m.at+j]
-		}
-		h := s.histOf(m)
-		if h == nil {
-			r.Family, r.Value = m.f.Name, m.v
-			if err := fn(&r); err != nil {
-				return err
-			}
-			continue
-		}
-		r.Family = m.f.Name + "_bucket"
-		sum := uint64(0)
-		for b, n := range h.Buckets {
-			sum += n
-			r.Labels[leAt], r.Value = leLabels[b], float64(sum)
-			if err := fn(&r); err != nil {
-				return err
-			}
-		}
-		r.Labels[leAt] = ""
-		for _, x := range [...]struct {
-			suffix string
-			v      float64
-		}{{"_count", float64(h.Count)}, {"_sum", float64(h.Sum) / 1e9}} {
-			r.Family, r.Value = m.f.Name+x.suffix, x.v
-			if err := fn(&r); err != nil {
-				return err
-			}
+	put := func(family string, v float64) {
+		if err == nil {
+			r.Family, r.Value = family, v
+			err = fn(&r)
 		}
 	}
-	return nil
+	s.Each(func(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+		if err != nil {
+			return
+		}
+		clear(r.Labels)
+		r.Layer = f.Layer()
+		for j, at := range labelColumns[f.Index()] {
+			r.Labels[at] = labels[j]
+		}
+		if h == nil {
+			put(f.Name, v)
+			return
+		}
+		sum := uint64(0)
+		bucket := f.Name + "_bucket"
+		for b, n := range h.Buckets {
+			sum += n
+			r.Labels[leAt] = leLabels[b]
+			put(bucket, float64(sum))
+		}
+		r.Labels[leAt] = ""
+		put(f.Name+"_count", float64(h.Count))
+		put(f.Name+"_sum", float64(h.Sum)/1e9)
+	})
+	return err
 }
 
 // tableTime is how CSV files write a time: RFC 3339, always with all nine digits.
@@ -130,7 +129,7 @@ func NewCSV(w io.Writer) SnapshotWriter {
 	return &csvWriter{w: b, c: csv.NewWriter(b), cells: make([]string, len(Columns()))}
 }
 
-func (w *csvWriter) Write(s *Snapshot) error {
+func (w *csvWriter) Write(s *metrics.Snapshot) error {
 	if !w.header {
 		w.header = true
 		if err := w.c.Write(Columns()); err != nil {
@@ -138,7 +137,7 @@ func (w *csvWriter) Write(s *Snapshot) error {
 		}
 	}
 	w.cells[0] = time.Unix(0, s.Time).UTC().Format(tableTime)
-	if err := s.rows(func(r *Row) error {
+	if err := rows(s, func(r *Row) error {
 		w.cells[1], w.cells[2] = r.Layer, r.Family
 		copy(w.cells[3:], r.Labels)
 		w.cells[len(w.cells)-1] = strconv.FormatFloat(r.Value, 'g', -1, 64)
@@ -210,30 +209,30 @@ type SnapshotReader struct {
 	rows  RowReader
 	next  Row
 	ahead bool
-	names map[string]*Family
+	names map[string]*metrics.Family
 	hists map[string]*tableHist // by family and labels
 	order []*tableHist
 }
 
 // tableHist is a histogram that is read row by row.
 type tableHist struct {
-	Histogram
-	f      *Family
+	metrics.Histogram
+	f      *metrics.Family
 	labels []string
 }
 
 // NewSnapshotReader reads snapshots from rows. Rows of families that this version does
 // not know are passed over.
 func NewSnapshotReader(rows RowReader) *SnapshotReader {
-	r := &SnapshotReader{rows: rows, names: make(map[string]*Family)}
-	for _, f := range All() {
+	r := &SnapshotReader{rows: rows, names: make(map[string]*metrics.Family)}
+	for _, f := range metrics.All() {
 		r.names[f.Name] = f
 	}
 	return r
 }
 
 // Read fills s with the rows of the next instant; io.EOF says that there are no more.
-func (r *SnapshotReader) Read(s *Snapshot) error {
+func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 	if !r.ahead {
 		if err := r.rows.Read(&r.next); err != nil {
 			return err
@@ -257,9 +256,9 @@ func (r *SnapshotReader) Read(s *Snapshot) error {
 	return nil
 }
 
-func (r *SnapshotReader) take(s *Snapshot, row *Row) {
-	if f := r.names[row.Family]; f != nil && f.Kind != Histo {
-		s.Value(f, row.Value, pick(row.Labels, labelColumns[f.index])...)
+func (r *SnapshotReader) take(s *metrics.Snapshot, row *Row) {
+	if f := r.names[row.Family]; f != nil && f.Kind != metrics.Histo {
+		s.Value(f, row.Value, pick(row.Labels, labelColumns[f.Index()])...)
 		return
 	}
 	i := strings.LastIndexByte(row.Family, '_')
@@ -267,10 +266,10 @@ func (r *SnapshotReader) take(s *Snapshot, row *Row) {
 		return
 	}
 	f := r.names[row.Family[:i]]
-	if f == nil || f.Kind != Histo {
+	if f == nil || f.Kind != metrics.Histo {
 		return
 	}
-	labels := pick(row.Labels, labelColumns[f.index])
+	labels := pick(row.Labels, labelColumns[f.Index()])
 	key := fmt.Sprintf("%s%q", f.Name, labels) // quoted: a label may hold anything
 	h := r.hists[key]
 	if h == nil {
@@ -299,9 +298,9 @@ func pick(from []string, at []int) []string {
 }
 
 // differences makes cumulative buckets what they are in a Histogram.
-func (h *Histogram) differences() *Histogram {
+func (h *tableHist) differences() *metrics.Histogram {
 	for i := len(h.Buckets) - 1; i > 0; i-- {
 		h.Buckets[i] -= min(h.Buckets[i], h.Buckets[i-1])
 	}
-	return h
+	return &h.Histogram
 }

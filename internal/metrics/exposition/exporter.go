@@ -1,4 +1,6 @@
-package metrics
+// Package exposition shows counters to those who scrape them: as Prometheus' text, as
+// OpenMetrics or as protobuf, over HTTP, and as text alone for a run in virtual time.
+package exposition
 
 import (
 	"bytes"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,23 +23,26 @@ import (
 // scrape to the next, so that a scrape of many volumes only puts new numbers in.
 type Exporter struct {
 	lock    sync.Locker
-	sources []Source
+	sources []metrics.Source
 	version string
 	others  prometheus.Gatherer // of the Go runtime and the process; nil for none
 
 	mu       sync.Mutex // held from Gather until what it returned was written
-	snap     Snapshot
+	snap     metrics.Snapshot
+	epoch    uint64
+	series   []*series   // by the numbers of the snapshot's epoch
+	build    shown       // of BuildInfo
 	fold     *volumeFold // nil: every volume is shown
 	families []*dto.MetricFamily
 	out      []*dto.MetricFamily
 }
 
 // NewExporter makes an exporter of sources, which are asked with lock held (an
-// executor's). version is the value of the version label of [BuildInfo].
-func NewExporter(lock sync.Locker, version string, sources ...Source) *Exporter {
+// executor's). version is the value of the version label of [metrics.BuildInfo].
+func NewExporter(lock sync.Locker, version string, sources ...metrics.Source) *Exporter {
 	x := &Exporter{lock: lock, sources: sources, version: version}
-	types := map[Kind]dto.MetricType{Counter: dto.MetricType_COUNTER, Gauge: dto.MetricType_GAUGE, Histo: dto.MetricType_HISTOGRAM}
-	for _, f := range All() {
+	types := map[metrics.Kind]dto.MetricType{metrics.Counter: dto.MetricType_COUNTER, metrics.Gauge: dto.MetricType_GAUGE, metrics.Histo: dto.MetricType_HISTOGRAM}
+	for _, f := range metrics.All() {
 		x.families = append(x.families, &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum()})
 	}
 	return x
@@ -85,23 +91,46 @@ func (k *keptResponse) Header() http.Header         { return k.header }
 func (k *keptResponse) WriteHeader(code int)        { k.code = code }
 func (k *keptResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
 
+// series is what the exporter keeps of a series from one scrape to the next.
+type series struct {
+	shown      shown
+	was, other *folded
+	score      *volumeScore
+}
+
+// keep makes a place for every series of the snapshot.
+func (x *Exporter) keep() {
+	epoch, n := x.snap.Series()
+	if epoch != x.epoch {
+		x.epoch, x.series = epoch, nil // their numbers are of others now
+	}
+	for len(x.series) < n {
+		x.series = append(x.series, &series{})
+	}
+}
+
+// show puts a series among what a scrape returns.
+func (x *Exporter) show(w *shown, f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+	to := x.families[f.Index()]
+	to.Metric = append(to.Metric, w.set(f, labels, v, h))
+}
+
 // Gather takes a snapshot. What it returns is valid until done is called, which must be.
 func (x *Exporter) Gather() (out []*dto.MetricFamily, done func(), err error) {
 	x.mu.Lock()
-	s := &x.snap
-	s.Take(0, x.lock, x.sources...)
-	if x.fold != nil {
-		x.fold.fold(s)
-	}
-	s.Value(BuildInfo, 1, x.version, runtime.Version())
+	x.snap.Take(0, x.lock, x.sources...)
+	x.keep()
 	for _, f := range x.families {
 		f.Metric = f.Metric[:0]
 	}
-	for i := range s.samples {
-		m := &s.samples[i]
-		f := x.families[m.f.index]
-		f.Metric = append(f.Metric, m.p.shown.set(m.f, m.p.labels, m.v, s.histOf(m)))
+	if x.fold != nil {
+		x.fold.fold(x)
+	} else {
+		x.snap.EachSeries(func(n int, f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+			x.show(&x.series[n].shown, f, labels, v, h)
+		})
 	}
+	x.show(&x.build, metrics.BuildInfo, []string{x.version, runtime.Version()}, 1, nil)
 	x.out = x.out[:0]
 	if x.others != nil {
 		if x.out, err = x.others.Gather(); err != nil {

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"bufio"
@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // Statistics files in the form in which SAN Volume Controller, Storwize and Spectrum
@@ -56,8 +58,8 @@ type IOStats struct {
 	due  int64 // time of the next set
 	last int64 // of the last snapshot
 	fill map[*object]*fullness
-	was  map[*object]map[string]*Histogram // durations at the last set
-	list map[string][]string               // files by kind, oldest first
+	was  map[*object]map[string]*metrics.Histogram // durations at the last set
+	list map[string][]string                       // files by kind, oldest first
 }
 
 // fullness is a partition's, since the last set; in percent.
@@ -87,7 +89,7 @@ func NewIOStats(dir string, opt IOStatsOptions) (*IOStats, error) {
 		return nil, fmt.Errorf("iostats: %w", err)
 	}
 	w := &IOStats{dir: dir, opt: opt, due: math.MinInt64, fill: map[*object]*fullness{},
-		was: map[*object]map[string]*Histogram{}, list: map[string][]string{}}
+		was: map[*object]map[string]*metrics.Histogram{}, list: map[string][]string{}}
 	for kind := range iostatsKinds {
 		names, err := filepath.Glob(filepath.Join(dir, kind+"_stats_*"))
 		if err != nil {
@@ -100,7 +102,7 @@ func NewIOStats(dir string, opt IOStatsOptions) (*IOStats, error) {
 }
 
 // Write takes a snapshot in and, when an interval is over, writes a set of files.
-func (w *IOStats) Write(s *Snapshot) error {
+func (w *IOStats) Write(s *metrics.Snapshot) error {
 	w.tree.fill(s)
 	for _, p := range w.tree.pools {
 		if p.seen {
@@ -121,12 +123,12 @@ func (w *IOStats) Close() error { return nil }
 func (w *IOStats) observe(p *object, now int64) {
 	f := w.fill[p]
 	if f == nil {
-		f = &fullness{from: p.get(CacheUsedSeconds), at: now, lowest: math.Inf(1)}
+		f = &fullness{from: p.get(metrics.CacheUsedSeconds), at: now, lowest: math.Inf(1)}
 		w.fill[p] = f
 	}
-	f.now = p.get(CacheUsedSeconds)
-	if limit := p.get(CacheLimit); limit > 0 {
-		x := 100 * p.get(CacheUsed) / limit
+	f.now = p.get(metrics.CacheUsedSeconds)
+	if limit := p.get(metrics.CacheLimit); limit > 0 {
+		x := 100 * p.get(metrics.CacheUsed) / limit
 		f.lowest, f.highest = min(f.lowest, x), max(f.highest, x)
 		f.sum += x
 		f.n++
@@ -136,7 +138,7 @@ func (w *IOStats) observe(p *object, now int64) {
 // take returns the average, count, minimum and maximum of a partition's fullness and
 // begins anew. The average is that of the integral, the others those of the snapshots.
 func (w *IOStats) take(p *object, now int64) []attr {
-	f, limit := w.fill[p], p.get(CacheLimit)
+	f, limit := w.fill[p], p.get(metrics.CacheLimit)
 	if f == nil || f.n == 0 {
 		return nil
 	}
@@ -156,9 +158,9 @@ func (w *IOStats) take(p *object, now int64) []attr {
 
 // worst is the longest duration since the last set, in milliseconds: the upper bound
 // of the highest bucket that grew.
-func (w *IOStats) worst(o *object, name string, h *Histogram) int64 {
+func (w *IOStats) worst(o *object, name string, h *metrics.Histogram) int64 {
 	if w.was[o] == nil {
-		w.was[o] = map[string]*Histogram{}
+		w.was[o] = map[string]*metrics.Histogram{}
 	}
 	was := w.was[o][name]
 	c := *h
@@ -167,7 +169,7 @@ func (w *IOStats) worst(o *object, name string, h *Histogram) int64 {
 		if was != nil && h.Buckets[i] == was.Buckets[i] || h.Buckets[i] == 0 {
 			continue
 		}
-		return LatencyBounds[min(i, len(LatencyBounds)-1)] / 1e6
+		return metrics.LatencyBounds[min(i, len(metrics.LatencyBounds)-1)] / 1e6
 	}
 	return 0
 }
@@ -263,11 +265,11 @@ func (w *IOStats) file(kind string, t time.Time, inner []element) error {
 // cacheOf are the attributes that volumes and copies have: what the cache did for o.
 // upper counts what came from hosts, lower all that went to the back end's side.
 func cacheOf(o *object, upper bool) element {
-	dirty := o.total(CacheDirty)
-	write := o.total(CacheAdmitted)
+	dirty := o.total(metrics.CacheDirty)
+	write := o.total(metrics.CacheAdmitted)
 	mode := func(m string) (sum float64) {
 		for k, v := range o.sums {
-			if strings.HasPrefix(k, CacheAdmitted.Name+"\xff") && strings.HasSuffix(k, "\xff"+m) {
+			if strings.HasPrefix(k, metrics.CacheAdmitted.Name+"\xff") && strings.HasSuffix(k, "\xff"+m) {
 				sum += v
 			}
 		}
@@ -275,11 +277,11 @@ func cacheOf(o *object, upper bool) element {
 	}
 	fast, short, flush, through := mode("fast"), mode("fast_short_memory"), mode("flush_through"), mode("write_through")
 	if upper {
-		write = o.get(HostTransferred, "write")
+		write = o.get(metrics.HostTransferred, "write")
 	}
-	return element{"ca", []attr{sectors("cv", dirty), sectors("cm", dirty), sectors("ctps", 0), sectors("ctds", o.total(CacheDestaged)),
-		sectors("ctrs", o.get(HostTransferred, "read")), sectors("ctrhs", 0), sectors("ctrhps", 0), sectors("ctws", write),
-		sectors("ctwhs", o.total(CacheOverwritten)), sectors("ctwfts", flush), sectors("ctwwts", through), sectors("ctwfws", fast), sectors("ctwfwshs", short)}, nil}
+	return element{"ca", []attr{sectors("cv", dirty), sectors("cm", dirty), sectors("ctps", 0), sectors("ctds", o.total(metrics.CacheDestaged)),
+		sectors("ctrs", o.get(metrics.HostTransferred, "read")), sectors("ctrhs", 0), sectors("ctrhps", 0), sectors("ctws", write),
+		sectors("ctwhs", o.total(metrics.CacheOverwritten)), sectors("ctwfts", flush), sectors("ctwwts", through), sectors("ctwfws", fast), sectors("ctwfwshs", short)}, nil}
 }
 
 func (w *IOStats) vdisks() []element {
@@ -288,11 +290,11 @@ func (w *IOStats) vdisks() []element {
 		if !v.seen || v.pool == "" {
 			continue
 		}
-		r, wr := v.hist(HostDuration, "read"), v.hist(HostDuration, "write")
+		r, wr := v.hist(metrics.HostDuration, "read"), v.hist(metrics.HostDuration, "write")
 		lower := cacheOf(v, false)
 		out = append(out, element{"vdsk", []attr{{"idx", strconv.Itoa(v.index)}, {"id", v.name},
 			num("ctps", 0), num("ro", float64(r.Count)), num("wo", float64(wr.Count)),
-			sectors("rb", v.get(HostTransferred, "read")), sectors("wb", v.get(HostTransferred, "write")),
+			sectors("rb", v.get(metrics.HostTransferred, "read")), sectors("wb", v.get(metrics.HostTransferred, "write")),
 			num("rl", float64(r.Sum/1e6)), num("wl", float64(wr.Sum/1e6)), num("rlw", float64(w.worst(v, "r", r))), num("wlw", float64(w.worst(v, "w", wr))),
 			num("xl", 0)}, []element{cacheOf(v, true), {"cpy", []attr{{"idx", "0"}}, []element{lower}}}})
 	}
@@ -305,10 +307,10 @@ func (w *IOStats) mdisks(name string, cache bool) []element {
 		if !d.seen {
 			continue
 		}
-		r, wr := d.hist(BackendDuration, "read"), d.hist(BackendDuration, "write")
+		r, wr := d.hist(metrics.BackendDuration, "read"), d.hist(metrics.BackendDuration, "write")
 		bytes := func(dir string) (sum float64) {
 			for k, v := range d.sums {
-				if strings.HasPrefix(k, BackendBytes.Name+"\xff"+dir+"\xff") {
+				if strings.HasPrefix(k, metrics.BackendBytes.Name+"\xff"+dir+"\xff") {
 					sum += v
 				}
 			}
@@ -339,8 +341,8 @@ func (w *IOStats) node(now int64) []element {
 	var read, write, ro, wo float64
 	for _, v := range w.tree.volumes {
 		if v.seen {
-			read, write = read+v.get(HostTransferred, "read"), write+v.get(HostTransferred, "write")
-			ro, wo = ro+float64(v.hist(HostDuration, "read").Count), wo+float64(v.hist(HostDuration, "write").Count)
+			read, write = read+v.get(metrics.HostTransferred, "read"), write+v.get(metrics.HostTransferred, "write")
+			ro, wo = ro+float64(v.hist(metrics.HostDuration, "read").Count), wo+float64(v.hist(metrics.HostDuration, "write").Count)
 		}
 	}
 	var upper, lower []element
@@ -349,7 +351,7 @@ func (w *IOStats) node(now int64) []element {
 		if !p.seen {
 			continue
 		}
-		used += p.get(CacheUsed)
+		used += p.get(metrics.CacheUsed)
 		if a := w.take(p, now); a != nil {
 			part := element{"partition", []attr{{"mdg", strconv.Itoa(p.index)}}, []element{{"ca", a, nil}}}
 			upper, lower = append(upper, part), append(lower, part)

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // Rolling writes snapshots to Parquet files of a folder, PerFile to each: the table that
@@ -34,7 +36,7 @@ func NewRolling(dir string, perFile, keep int) (*Rolling, error) {
 }
 
 // Write implements SnapshotWriter.
-func (r *Rolling) Write(s *Snapshot) error {
+func (r *Rolling) Write(s *metrics.Snapshot) error {
 	if r.file == nil {
 		name := "counters-" + time.Unix(0, s.Time).UTC().Format("20060102T150405.000Z") + ".parquet"
 		f, err := os.Create(filepath.Join(r.dir, name+".part"))

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/parquet-go/parquet-go"
 )
 
@@ -29,9 +30,9 @@ func TestRolling(t *testing.T) {
 		}
 		return out
 	}
-	source := Source(emitOne{})
+	source := metrics.Source(emitOne{})
 	for i := range int64(3) {
-		var s Snapshot
+		var s metrics.Snapshot
 		s.Take(time.Date(2026, 1, 1, 12, 0, int(i), 5e6, time.UTC).UnixNano(), &sync.Mutex{}, source)
 		if err := r.Write(&s); err != nil {
 			t.Fatal(err)
@@ -87,7 +88,7 @@ func TestRollingForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		var s Snapshot
+		var s metrics.Snapshot
 		s.Take(time.Date(2026, 1, 1, 12, 0, i, 0, time.UTC).UnixNano(), &sync.Mutex{}, emitOne{})
 		if err := r.Write(&s); err != nil {
 			t.Fatal(err)
@@ -114,4 +115,4 @@ func TestRollingForgets(t *testing.T) {
 
 type emitOne struct{}
 
-func (emitOne) Emit(e Emitter) { e.Value(CacheSize, 1) }
+func (emitOne) Emit(e metrics.Emitter) { e.Value(metrics.CacheSize, 1) }

@@ -1,4 +1,4 @@
-package metrics
+package exposition
 
 import (
 	"fmt"
@@ -10,16 +10,19 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // crowd is an array of many volumes.
 type crowd struct {
 	written []float64
-	hist    []Histogram
+	hist    []metrics.Histogram
 }
 
 func newCrowd(n int) *crowd {
-	c := &crowd{written: make([]float64, n), hist: make([]Histogram, n)}
+	c := &crowd{written: make([]float64, n), hist: make([]metrics.Histogram, n)}
 	for i := range n {
 		c.write(i, 1e6)
 	}
@@ -31,27 +34,27 @@ func (c *crowd) write(i int, bytes float64) {
 	c.hist[i].Observe(int64(1e5 + i))
 }
 
-func (c *crowd) Emit(e Emitter) {
+func (c *crowd) Emit(e metrics.Emitter) {
 	for i, w := range c.written {
 		v := names[i]
-		e.Value(HostTransferred, 0, v, "p", "read")
-		e.Value(HostTransferred, w, v, "p", "write")
-		e.Value(HostQueueDepth, 1, v)
+		e.Value(metrics.HostTransferred, 0, v, "p", "read")
+		e.Value(metrics.HostTransferred, w, v, "p", "write")
+		e.Value(metrics.HostQueueDepth, 1, v)
 		for _, op := range []string{"read", "write", "other"} {
-			e.Histogram(HostDuration, &c.hist[i], v, op)
+			e.Histogram(metrics.HostDuration, &c.hist[i], v, op)
 		}
 		for _, o := range []string{"host", "xcopy"} {
-			e.Value(CacheAdmitted, w, "p", v, o, "fast")
-			e.Value(CacheRecovered, 0, "p", v, o)
-			e.Value(CacheDirty, 0, "p", v, o)
-			e.Value(CacheOverwritten, 0, "p", v, o)
-			e.Value(CacheDiscarded, 0, "p", v, o)
-			e.Value(CacheDestaged, w, "p", v, o)
+			e.Value(metrics.CacheAdmitted, w, "p", v, o, "fast")
+			e.Value(metrics.CacheRecovered, 0, "p", v, o)
+			e.Value(metrics.CacheDirty, 0, "p", v, o)
+			e.Value(metrics.CacheOverwritten, 0, "p", v, o)
+			e.Value(metrics.CacheDiscarded, 0, "p", v, o)
+			e.Value(metrics.CacheDestaged, w, "p", v, o)
 		}
-		e.Value(CacheDirtySeconds, w, "p", v)
-		e.Value(VolumeSize, 1e9, v, "p")
+		e.Value(metrics.CacheDirtySeconds, w, "p", v)
+		e.Value(metrics.VolumeSize, 1e9, v, "p")
 		for _, st := range []string{"mapped", "zero", "anchored", "unmapped"} {
-			e.Value(VolumeState, 1e9, v, "p", st)
+			e.Value(metrics.VolumeState, 1e9, v, "p", st)
 		}
 	}
 }
@@ -90,8 +93,8 @@ func TestOthersAddUp(t *testing.T) {
 	t.Logf("seed %d; ARRAYSIM_SEED repeats it", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := newCrowd(100)
-	fold := newVolumeFold(10)
-	var s Snapshot
+	x := NewExporter(&sync.Mutex{}, "v", c)
+	x.LimitVolumes(10)
 	last := map[string]float64{}
 	shown := map[string]bool{}
 	for round := range 50 {
@@ -107,25 +110,32 @@ func TestOthersAddUp(t *testing.T) {
 			wrote += x
 			c.write(i, x)
 		}
-		s.Take(0, &sync.Mutex{}, c)
-		fold.fold(&s)
-		now, grown, volumes, counts := map[string]float64{}, 0.0, map[string]bool{}, uint64(0)
-		s.Each(func(f *Family, labels []string, v float64, h *Histogram) {
-			if f == HostDuration && labels[1] == "write" {
-				counts += h.Count
-			}
-			if f != HostTransferred || labels[2] != "write" {
-				return
-			}
-			volumes[labels[0]] = true
-			now[labels[0]] += v
-			if was, ok := last[labels[0]]; ok {
-				if v < was {
-					t.Fatalf("round %d: the counter of %s goes back from %v to %v", round, labels[0], was, v)
+		now, grown, volumes := map[string]float64{}, 0.0, map[string]bool{}
+		families, done, err := x.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				label := map[string]string{}
+				for _, l := range m.Label {
+					label[l.GetName()] = l.GetValue()
 				}
-				grown += v - was
+				if f.GetName() != metrics.HostTransferred.Name || label["direction"] != "write" {
+					continue
+				}
+				v, name := m.Counter.GetValue(), label["volume"]
+				volumes[name] = true
+				now[name] += v
+				if was, ok := last[name]; ok {
+					if v < was {
+						t.Fatalf("round %d: the counter of %s goes back from %v to %v", round, name, was, v)
+					}
+					grown += v - was
+				}
 			}
-		})
+		}
+		done()
 		if len(volumes) != 11 || !volumes[OtherVolumes] {
 			t.Fatalf("round %d: %d volumes are shown", round, len(volumes))
 		}
@@ -174,12 +184,22 @@ func BenchmarkScrape1000Volumes(b *testing.B) {
 	}
 }
 
+// heldClock measures how long it is held.
+type heldClock struct {
+	since time.Time
+	sum   time.Duration
+}
+
+func (c *heldClock) Lock()   { c.since = time.Now() }
+func (c *heldClock) Unlock() { c.sum += time.Since(c.since) }
+
 // What of a scrape happens while the executor is held.
 func BenchmarkSnapshot1000Volumes(b *testing.B) {
 	c := newCrowd(1000)
-	var s Snapshot
+	var s metrics.Snapshot
+	var held heldClock
 	for b.Loop() {
-		s.Reset(0)
-		c.Emit(Emitter{&s})
+		s.Take(0, &held, c)
 	}
+	b.ReportMetric(float64(held.sum.Nanoseconds())/float64(b.N), "held-ns/op")
 }

@@ -1,4 +1,4 @@
-package metrics
+package export
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // esxtop's batch mode: CSV with a column for each counter of each device, first the
@@ -67,7 +69,7 @@ var figures = []figure{
 	count("DELETE", "unmap good"), count("DELETE_F", "unmap failed"), rate("MBDEL/s", "unmap described", mega), mean("DAVG/suc", "unmap seconds", "unmap n"),
 }
 
-func (w *esxtop) Write(s *Snapshot) error {
+func (w *esxtop) Write(s *metrics.Snapshot) error {
 	w.tree.fill(s)
 	if !w.begun {
 		w.begun = true
@@ -124,11 +126,11 @@ func (w *esxtop) header() {
 
 // read takes the cumulative values of a device's counters.
 func (w *esxtop) read(o *object) map[string]float64 {
-	m := map[string]float64{"read bytes": o.get(HostTransferred, "read"), "write bytes": o.get(HostTransferred, "write")}
+	m := map[string]float64{"read bytes": o.get(metrics.HostTransferred, "read"), "write bytes": o.get(metrics.HostTransferred, "write")}
 	for k, v := range o.sums {
 		parts := strings.Split(k, "\xff")
 		switch {
-		case parts[0] == HostCommands.Name && len(parts) == 4 && (w.host == "" || parts[1] == w.host):
+		case parts[0] == metrics.HostCommands.Name && len(parts) == 4 && (w.host == "" || parts[1] == w.host):
 			result := "good"
 			if parts[3] != "good" {
 				result = "failed"
@@ -138,12 +140,12 @@ func (w *esxtop) read(o *object) map[string]float64 {
 			if result == "failed" && strings.HasPrefix(parts[2], "xcopy") {
 				m["clone failed"] += v
 			}
-		case parts[0] == HostDescribed.Name && len(parts) == 2:
+		case parts[0] == metrics.HostDescribed.Name && len(parts) == 2:
 			m[parts[1]+" described"] = v
 		}
 	}
 	for k, h := range o.hists {
-		op, ok := strings.CutPrefix(k, HostDuration.Name+"\xff")
+		op, ok := strings.CutPrefix(k, metrics.HostDuration.Name+"\xff")
 		if !ok {
 			continue
 		}
