@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	cases = flag.Int("cases", 1, "profiles to make and to find again")
+	cases = flag.Int("cases", 0, "profiles to make and to find again by the simulator; 0 is one, by a formula alone")
 	first = flag.Int("first", 1, "the number of the first one")
 	seed  = flag.Uint64("seed", 1, "of the profiles; 0 is one of the clock")
 )
@@ -119,8 +119,8 @@ func (y *tally) judge(t *testing.T, least int) {
 // TestRecovery: the parameters with which arrays were made are all inside the intervals, which hold them
 // together with 95 %.
 func TestRecovery(t *testing.T) {
-	if testing.Short() {
-		t.Skip("seconds of waiting or of work: make test has it")
+	if *cases == 0 {
+		t.Skip("a case takes 40 s: make prove PROOFS=fit has 100; one fit by the simulator is in TestFittedProfilePredicts")
 	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -167,7 +167,7 @@ func TestIntervalsHold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds of waiting or of work: make test has it")
 	}
-	n := 16 * *cases
+	n := 16 * max(*cases, 1)
 	t.Logf("-cases %d -seed %d -first %d", *cases, *seed, *first)
 	var y tally
 	for c := range n {
