@@ -142,7 +142,7 @@ PROOFS = [
     Proof(
         "fit",
         "profile fit recovers 100 generated profiles: in 95 of them, all true parameters are inside the intervals",
-        "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
+        "go test ./internal/fit -run TestRecovery -recovery -cases 100 -seed 0 -v -timeout 6h",
         60,
     ),
     Proof(

@@ -10,9 +10,10 @@ import (
 )
 
 var (
-	cases = flag.Int("cases", 0, "profiles to make and to find again by the simulator; 0 is one, by a formula alone")
+	cases = flag.Int("cases", 1, "profiles to make and to find again")
 	first = flag.Int("first", 1, "the number of the first one")
 	seed  = flag.Uint64("seed", 1, "of the profiles; 0 is one of the clock")
+	whole = flag.Bool("recovery", false, "run TestRecovery, in which the simulator measures and predicts")
 )
 
 // loads are what a made array is measured with.
@@ -119,7 +120,7 @@ func (y *tally) judge(t *testing.T, least int) {
 // TestRecovery: the parameters with which arrays were made are all inside the intervals, which hold them
 // together with 95 %.
 func TestRecovery(t *testing.T) {
-	if *cases == 0 {
+	if !*whole {
 		t.Skip("a case takes 40 s: make prove PROOFS=fit has 100; one fit by the simulator is in TestFittedProfilePredicts")
 	}
 	if *seed == 0 {
@@ -167,7 +168,7 @@ func TestIntervalsHold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds of waiting or of work: make test has it")
 	}
-	n := 16 * max(*cases, 1)
+	n := 16 * *cases
 	t.Logf("-cases %d -seed %d -first %d", *cases, *seed, *first)
 	var y tally
 	for c := range n {

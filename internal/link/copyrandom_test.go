@@ -54,7 +54,7 @@ type randomCopies struct {
 // else has what the model says. Then nothing is held in either array, no initiator has anything of the link, and what came into the
 // caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it is carried out.
 func TestRandomCopiesBetweenArrays(t *testing.T) {
-	seed, rounds := rand.Uint64(), 24
+	seed, rounds := rand.Uint64(), 12
 	if s := os.Getenv("ARRAYSIM_COPY_SEED"); s != "" {
 		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
