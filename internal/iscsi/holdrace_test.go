@@ -1,6 +1,8 @@
 package iscsi
 
 import (
+	"context"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -163,4 +165,45 @@ func TestDetachAwaitsHold(t *testing.T) {
 	if res, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0); err != nil || res.Status != 0 {
 		t.Fatal(res, err)
 	}
+}
+
+// deaf is a connection whose reader nobody can call to look, while it is deaf.
+type deaf struct {
+	net.Conn
+	on atomic.Bool
+}
+
+func (d *deaf) SetReadDeadline(t time.Time) error {
+	if d.on.Load() {
+		return nil
+	}
+	return d.Conn.SetReadDeadline(t)
+}
+
+// TestIdleReaderIsSpared: a session that has no commands does not end because its reader had no processor while the time for
+// those of others was over.
+func TestIdleReaderIsSpared(t *testing.T) {
+	r := newRig(t, nil)
+	ours, theirs := net.Pipe()
+	link := &deaf{Conn: ours}
+	r.portal.start(link, 1)
+	theirs.SetDeadline(time.Now().Add(patience))
+	defer theirs.Close()
+	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.isIn()
+	link.on.Store(true)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	held := make(chan error, 1)
+	go func() { held <- r.portal.Hold(now, true) }()
+	time.Sleep(50 * time.Millisecond)
+	link.on.Store(false)
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+	r.portal.Release()
+	isUp(t, c)
 }
