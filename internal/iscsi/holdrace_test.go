@@ -2,6 +2,7 @@ package iscsi
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"runtime"
 	"strings"
@@ -206,4 +207,74 @@ func TestIdleReaderIsSpared(t *testing.T) {
 	}
 	r.portal.Release()
 	isUp(t, c)
+}
+
+// gated is a connection whose reader has what it reads when the test says so.
+type gated struct {
+	net.Conn
+	shut    atomic.Bool
+	waiting chan struct{} // closed where something was read that waits
+	open    chan struct{}
+}
+
+func (g *gated) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if n > 0 && g.shut.Swap(false) {
+		close(g.waiting)
+		<-g.open
+	}
+	return n, err
+}
+
+// TestEndedBeforeARelease: nothing of a session is carried out that was ended in a hold, also where its reader is at work when the
+// hold is over: neither a command that waits, nor a function behind it, nor one alone.
+func TestEndedBeforeARelease(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprint("waits=", waits), func(t *testing.T) {
+			r := newRig(t, nil)
+			ours, theirs := net.Pipe()
+			gate := &gated{Conn: ours, waiting: make(chan struct{}), open: make(chan struct{})}
+			r.portal.start(gate, 1)
+			theirs.SetDeadline(time.Now().Add(patience))
+			defer theirs.Close()
+			c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.isIn()
+			if err := r.portal.Hold(within(t), false); err != nil {
+				t.Fatal(err)
+			}
+			far := r.onlyConn()
+			if waits {
+				hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+				if err := c.Send(hdr, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				if !poll(func() bool { return far.inflight.Load() == 1 }) {
+					t.Fatal("the command does not come")
+				}
+			}
+			gate.shut.Store(true)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				reset := c.NewHeader(opTaskMgmt|immediateBit, 0)
+				reset[offFlags] = flagFinal | byte(scsi.LogicalUnitReset)
+				c.Send(reset, nil, nil)
+			}()
+			<-gate.waiting
+			r.portal.Rehome([]Handler{r.handler()}, nil) // a hold has given up: the session ends
+			close(gate.open)
+			if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+				t.Fatal("the session does not end")
+			}
+			<-sent
+			r.withFake(func(f *fakeTarget) {
+				if f.submits != 0 || f.managed != 0 {
+					t.Errorf("%d commands and %d functions of a session that has ended are carried out", f.submits, f.managed)
+				}
+			})
+		})
+	}
 }
