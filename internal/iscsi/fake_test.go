@@ -231,7 +231,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 		Targets: []TargetConfig{{Name: testTarget, Alias: "ram", Handler: r.target}},
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
 	}
-	cfg.Limits.PingInterval, cfg.Limits.DataTimeout = -1, -1
+	cfg.Limits.PingInterval, cfg.Limits.DataTimeout, cfg.Limits.LoginTimeout = -1, -1, patience
 	if change != nil {
 		change(&cfg)
 	}
@@ -311,11 +311,35 @@ func (r *rig) login(change func(*ClientConfig)) *Client {
 
 func (r *rig) tryLogin(change func(*ClientConfig)) (*Client, error) {
 	r.t.Helper()
+	return NewClient(r.dial(), testPort(change))
+}
+
+// testPort is what a test logs in with.
+func testPort(change func(*ClientConfig)) ClientConfig {
 	cfg := ClientConfig{Initiator: testInitiator, Target: testTarget, ISID: [6]byte{0x80, 0, 0, 1}}
 	if change != nil {
 		change(&cfg)
 	}
-	return NewClient(r.dial(), cfg)
+	return cfg
+}
+
+// loginLater is login by a goroutine: a login that is to wait. The test ends where what it returns finds that it has failed; were
+// that the goroutine's to say, the test would wait for it.
+func (r *rig) loginLater(change func(*ClientConfig)) (in func() *Client) {
+	r.t.Helper()
+	var c *Client
+	err, nc, done := error(nil), r.dial(), make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err = NewClient(nc, testPort(change))
+	}()
+	return func() *Client {
+		r.t.Helper()
+		if <-done; err != nil {
+			r.t.Fatalf("login: %v", err)
+		}
+		return c
+	}
 }
 
 // withFake runs fn with the executor held.

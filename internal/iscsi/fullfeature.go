@@ -87,12 +87,13 @@ func (c *conn) consume() error {
 	}
 }
 
-// submit hands the commands that are ready to the SCSI layer.
+// submit hands the commands that are ready to the SCSI layer. Of a session that was ended in a hold nothing is carried
+// out when that is over: its host may have given it up, or what carries commands out is another one by now.
 func (c *conn) submit() {
 	if len(c.parked) > 0 {
 		c.unpark()
 	}
-	if c.portal.holding.Load() != nil {
+	if c.portal.holding.Load() != nil || c.aborting.Load() {
 		return
 	}
 	if c.pending != nil {

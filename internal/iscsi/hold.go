@@ -38,16 +38,20 @@ type pending struct {
 	answer   func(scsi.TMFResponse)
 }
 
-// holdTick is how often Hold looks.
-const holdTick = 2 * time.Millisecond
+// holdTick is how often Hold looks, spareTime how long it spares sessions that have nothing to be waited for.
+const (
+	holdTick  = 2 * time.Millisecond
+	spareTime = time.Second
+)
 
 // ErrReleased is the error of Hold and Detach where somebody has released the portal meanwhile.
 var ErrReleased = errors.New("iscsi: the portal was released meanwhile")
 
 // Hold has commands wait that come from now on, and returns when those before them have ended and been answered. Where they
 // have not when ctx ends, the portal goes on and the error says whose. With cut such sessions are ended instead, whose commands
-// may still be with what carries them out, and the error is that of a session that does not even end. On a portal that is held
-// already it waits for the same, and whoever gives up first releases the portal for all.
+// may still be with what carries them out, and the error is that of a session that does not even end. A session without commands,
+// whose reader has not said so yet because it had no processor, has some time more. On a portal that is held already it waits for
+// the same, and whoever gives up first releases the portal for all.
 func (p *Portal) Hold(ctx context.Context, cut bool) error {
 	p.mu.Lock()
 	g := p.holding.Load()
@@ -59,7 +63,7 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 	t := time.NewTicker(holdTick)
 	defer t.Stop()
 	late := ctx.Done()
-	var end <-chan time.Time
+	var spared, end <-chan time.Time
 	for {
 		busy := p.kickBusy(g)
 		if end != nil {
@@ -75,6 +79,9 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 		case <-t.C:
 			continue
 		case <-late:
+			late, spared, end = nil, time.After(spareTime), time.After(spareTime+2*farewellLimit)
+		case <-spared:
+			spared = nil
 		case <-end:
 			cut = false
 		}
@@ -83,9 +90,10 @@ func (p *Portal) Hold(ctx context.Context, cut bool) error {
 			return fmt.Errorf("commands of %s do not end, and of %d sessions in all", busy[0].initiator, len(busy))
 		}
 		for _, s := range busy {
-			s.conn.abort(errHeld)
+			if spared == nil || s.conn.atWork() {
+				s.conn.abort(errHeld)
+			}
 		}
-		late, end = nil, time.After(2*farewellLimit)
 	}
 }
 
@@ -131,6 +139,9 @@ func (c *conn) hush() {
 		c.quiet.Store(g)
 	}
 }
+
+// atWork reports whether the connection has commands or functions, wherever they are.
+func (c *conn) atWork() bool { return c.inflight.Load()+c.manages.Load()+c.deferred.Load() > 0 }
 
 // unhushed reports whether Hold waits for the connection.
 func (c *conn) unhushed() bool {

@@ -169,8 +169,7 @@ func TestHeldOrder(t *testing.T) {
 	if pdu, err := c.Receive(); err != nil || pdu.Header[0]&0x3f != opNopIn {
 		t.Fatalf("a ping while the portal is held: %v", err)
 	}
-	in := make(chan *Client, 1)
-	go func() { in <- r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 }) }()
+	in := r.loginLater(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
 	time.Sleep(20 * time.Millisecond)
 	r.withFake(func(f *fakeTarget) {
 		if f.submits != 0 || f.opened != 1 {
@@ -187,7 +186,7 @@ func TestHeldOrder(t *testing.T) {
 			n.letGo()
 		}
 	})
-	<-in
+	in()
 }
 
 // TestHoldGivesUp: a command that does not end keeps the portal from being held, or its session goes.

@@ -52,8 +52,7 @@ func TestHeldByTwo(t *testing.T) {
 	if !poll(r.portal.OnHold) {
 		t.Fatal("the portal is not held")
 	}
-	in := make(chan *Client, 1)
-	go func() { in <- r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }) }()
+	in := r.loginLater(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -67,7 +66,7 @@ func TestHeldByTwo(t *testing.T) {
 	if err := <-second; !errors.Is(err, ErrReleased) {
 		t.Errorf("the second says %v", err)
 	}
-	isUp(t, <-in)
+	isUp(t, in())
 	if err := r.portal.Hold(awhile(t), true); err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +156,7 @@ func TestReinstatedWhileHeld(t *testing.T) {
 			}
 			hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
 			c.Send(hdr, nil, nil)
-			in := make(chan *Client, 1)
-			go func() { in <- r.login(nil) }()
+			in := r.loginLater(nil)
 			buf := make([]byte, 1<<20)
 			if !poll(func() bool {
 				return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "iscsi.(*conn).awaitOpened(")
@@ -175,7 +173,7 @@ func TestReinstatedWhileHeld(t *testing.T) {
 				r.portal.Rehome([]Handler{r.target}, nil)
 			}
 			r.portal.Release()
-			again := <-in
+			again := in()
 			r.withFake(func(f *fakeTarget) {
 				if f.submits != 0 {
 					t.Errorf("%d commands of the former session are carried out", f.submits)
@@ -235,6 +233,7 @@ func TestOlderLoginWhileHeld(t *testing.T) {
 func TestPortalThatSlept(t *testing.T) {
 	r := newRig(t, nil) // which pings nobody
 	_, far := unreadPeer(t, r.portal, nil)
+	r.isIn()
 	const wait = 4 * time.Second
 	now := time.Now()
 	for _, row := range []struct {
@@ -249,39 +248,53 @@ func TestPortalThatSlept(t *testing.T) {
 	}
 }
 
-// slowly is a connection of which so many bytes are read in a second.
-type slowly struct {
-	net.Conn
-	rate int
-	owed time.Duration
+// isIn waits until a portal has done with a login: what that has sent is counted by then.
+func (r *rig) isIn() {
+	r.t.Helper()
+	if !poll(func() bool { return strings.Contains(r.log.String(), "logged in") }) {
+		r.t.Fatal("nobody is logged in")
+	}
 }
 
-func (s *slowly) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	if s.owed += time.Duration(n) * time.Second / time.Duration(s.rate); s.owed > 5*time.Millisecond {
-		time.Sleep(s.owed)
-		s.owed = 0
+// rationed is a connection of which as many bytes are read as the test gives.
+type rationed struct {
+	net.Conn
+	ration chan int
+	left   int
+}
+
+func (c *rationed) Read(b []byte) (int, error) {
+	for c.left == 0 {
+		n, ok := <-c.ration
+		if !ok {
+			return c.Conn.Read(b)
+		}
+		c.left = n
 	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
 	return n, err
 }
 
 // TestSlowReaderWhileHeld: a host that reads its answers slowly finds the question whether it is there behind them. It stays
-// while it goes on reading; one that reads nothing does not.
+// while it goes on reading; one that reads nothing does not. The clock is the test's.
 func TestSlowReaderWhileHeld(t *testing.T) {
-	const heldPing, blocks = 500 * time.Millisecond, 16000
+	const wait, blocks, ration = 4 * time.Second, 16000, 2 * plainWrite
 	for _, reads := range []bool{true, false} {
 		t.Run(fmt.Sprint("reads=", reads), func(t *testing.T) {
-			r := newRig(t, func(cfg *Config) {
-				cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, heldPing
-			})
+			r := newRig(t, nil)        // which pings nobody
 			ours, theirs := net.Pipe() // it takes nothing that nobody reads
 			r.portal.start(ours, 1)
 			theirs.SetDeadline(time.Now().Add(patience))
 			defer theirs.Close()
-			c, err := NewClient(&slowly{Conn: theirs, rate: blocks * fakeBlock / 4}, ClientConfig{Initiator: testInitiator, Target: testTarget})
+			host := &rationed{Conn: theirs, ration: make(chan int), left: 1 << 16} // for the login
+			c, err := NewClient(host, ClientConfig{Initiator: testInitiator, Target: testTarget})
 			if err != nil {
 				t.Fatal(err)
 			}
+			r.isIn()
+			host.left = 0
+			far := r.onlyConn()
 			hdr, _ := c.CommandHeader(0, cdb10(opRead10, 0, blocks), 0, blocks*fakeBlock)
 			if err := c.Send(hdr, nil, nil); err != nil {
 				t.Fatal(err)
@@ -289,12 +302,45 @@ func TestSlowReaderWhileHeld(t *testing.T) {
 			r.eventually("the read", func(f *fakeTarget) bool { return f.submits == 1 })
 			held := make(chan error, 1)
 			go func() { held <- r.portal.Hold(within(t), false) }()
-			if reads {
-				if res, err := c.Await(bhs(hdr[:]).itt(), nil, blocks*fakeBlock); err != nil || len(res.Data) != blocks*fakeBlock {
-					t.Fatalf("a host that reads slowly: %v, %v", res, err)
+			type end struct {
+				res *Result
+				err error
+			}
+			read := make(chan end, 1)
+			go func() {
+				res, err := c.Await(bhs(hdr[:]).itt(), nil, blocks*fakeBlock)
+				read <- end{res, err}
+			}()
+			now := time.Now()
+			look := func() (ended bool) {
+				now = now.Add(wait)
+				far.checkIdle(now, 0, wait, wait)
+				return far.abortedBy() != nil
+			}
+			for i := range 8 {
+				before := far.count.tx.Load()
+				host.ration <- ration
+				if !poll(func() bool { return far.count.tx.Load() > before }) {
+					t.Fatal("nothing more is sent")
 				}
-			} else if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
-				t.Fatal("a host that reads nothing keeps its session")
+				if look() {
+					t.Fatalf("the session of a host that reads ends at look %d", i)
+				}
+			}
+			if reads {
+				close(host.ration)
+				if e := <-read; e.err != nil || len(e.res.Data) != blocks*fakeBlock {
+					t.Fatalf("a host that reads slowly: %v", e.err)
+				}
+			} else {
+				for range 3 {
+					look()
+				}
+				close(host.ration)
+				if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+					t.Fatal("a host that reads nothing keeps its session")
+				}
+				<-read
 			}
 			if err := <-held; err != nil {
 				t.Error(err)
@@ -305,6 +351,19 @@ func TestSlowReaderWhileHeld(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onlyConn is the portal's end of the one connection that there is.
+func (r *rig) onlyConn() (only *conn) {
+	r.t.Helper()
+	r.portal.mu.Lock()
+	defer r.portal.mu.Unlock()
+	if len(r.portal.conns) != 1 {
+		r.t.Fatalf("%d connections", len(r.portal.conns))
+	}
+	for only = range r.portal.conns {
+	}
+	return only
 }
 
 // TestSilentHostWhileHeld: a host whose commands wait has to be heard while the portal is held. One that is gone, though its

@@ -1,6 +1,9 @@
 package iscsi
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -162,5 +165,116 @@ func TestDetachAwaitsHold(t *testing.T) {
 	r.portal.Rehome([]Handler{r.handler()}, nil)
 	if res, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0); err != nil || res.Status != 0 {
 		t.Fatal(res, err)
+	}
+}
+
+// deaf is a connection whose reader nobody can call to look, while it is deaf.
+type deaf struct {
+	net.Conn
+	on atomic.Bool
+}
+
+func (d *deaf) SetReadDeadline(t time.Time) error {
+	if d.on.Load() {
+		return nil
+	}
+	return d.Conn.SetReadDeadline(t)
+}
+
+// TestIdleReaderIsSpared: a session that has no commands does not end because its reader had no processor while the time for
+// those of others was over.
+func TestIdleReaderIsSpared(t *testing.T) {
+	r := newRig(t, nil)
+	ours, theirs := net.Pipe()
+	link := &deaf{Conn: ours}
+	r.portal.start(link, 1)
+	theirs.SetDeadline(time.Now().Add(patience))
+	defer theirs.Close()
+	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.isIn()
+	link.on.Store(true)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	held := make(chan error, 1)
+	go func() { held <- r.portal.Hold(now, true) }()
+	time.Sleep(50 * time.Millisecond)
+	link.on.Store(false)
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+	r.portal.Release()
+	isUp(t, c)
+}
+
+// gated is a connection whose reader has what it reads when the test says so.
+type gated struct {
+	net.Conn
+	shut    atomic.Bool
+	waiting chan struct{} // closed where something was read that waits
+	open    chan struct{}
+}
+
+func (g *gated) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if n > 0 && g.shut.Swap(false) {
+		close(g.waiting)
+		<-g.open
+	}
+	return n, err
+}
+
+// TestEndedBeforeARelease: nothing of a session is carried out that was ended in a hold, also where its reader is at work when the
+// hold is over: neither a command that waits, nor a function behind it, nor one alone.
+func TestEndedBeforeARelease(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprint("waits=", waits), func(t *testing.T) {
+			r := newRig(t, nil)
+			ours, theirs := net.Pipe()
+			gate := &gated{Conn: ours, waiting: make(chan struct{}), open: make(chan struct{})}
+			r.portal.start(gate, 1)
+			theirs.SetDeadline(time.Now().Add(patience))
+			defer theirs.Close()
+			c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.isIn()
+			if err := r.portal.Hold(within(t), false); err != nil {
+				t.Fatal(err)
+			}
+			far := r.onlyConn()
+			if waits {
+				hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+				if err := c.Send(hdr, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				if !poll(func() bool { return far.inflight.Load() == 1 }) {
+					t.Fatal("the command does not come")
+				}
+			}
+			gate.shut.Store(true)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				reset := c.NewHeader(opTaskMgmt|immediateBit, 0)
+				reset[offFlags] = flagFinal | byte(scsi.LogicalUnitReset)
+				c.Send(reset, nil, nil)
+			}()
+			<-gate.waiting
+			r.portal.Rehome([]Handler{r.handler()}, nil) // a hold has given up: the session ends
+			close(gate.open)
+			if !poll(func() bool { return len(r.portal.Sessions()) == 0 }) {
+				t.Fatal("the session does not end")
+			}
+			<-sent
+			r.withFake(func(f *fakeTarget) {
+				if f.submits != 0 || f.managed != 0 {
+					t.Errorf("%d commands and %d functions of a session that has ended are carried out", f.submits, f.managed)
+				}
+			})
+		})
 	}
 }

@@ -64,7 +64,7 @@ func (c *conn) manage(h bhs) error {
 	}
 	// The function affects what was received before it, which therefore goes first.
 	c.submit()
-	if c.pending != nil || len(c.batch) > 0 || c.portal.holding.Load() != nil { // in order behind what waits
+	if c.pending != nil || len(c.batch) > 0 || c.portal.holding.Load() != nil || c.aborting.Load() { // in order behind what waits
 		c.pending = append(c.pending, pending{c.batch, fn, lun, uint64(tag), answer})
 		c.batch = nil
 		c.deferred.Add(1)

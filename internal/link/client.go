@@ -64,10 +64,11 @@ type Client struct {
 	state   *nodeState   // counters of the link to owner
 	peers   []*nodeState // of all owners there have been
 	nexuses []*nexus
-	last    uint32       // number of the last nexus, and of the last call
-	out     []item       // for the writer
-	turns   ring[*nexus] // those with commands beyond the window
-	placed  uint64       // number of the last command that had a place in the window
+	hosts   map[string]*hostWindow // of the nexuses, by initiator
+	last    uint32                 // number of the last nexus, and of the last call
+	out     []item                 // for the writer
+	turns   ring[*nexus]           // those with commands beyond the window
+	placed  uint64                 // number of the last command that had a place in the window
 	flights []flight
 	free    []uint32 // of flights
 	bytes   int64    // of the window

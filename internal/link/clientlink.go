@@ -170,7 +170,7 @@ func (c *Client) linkDown() {
 			c.answer(n, *n.queue.first())
 			n.queue.pop()
 		}
-		n.turning = false
+		n.turning, n.host.waits = false, ring[*nexus]{}
 	}
 	clear(c.out)
 	c.turns, c.out = ring[*nexus]{}, c.out[:0]

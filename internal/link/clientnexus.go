@@ -54,10 +54,11 @@ type nexus struct {
 	closed          bool
 	known           memory
 	queue           ring[*scsi.Task] // beyond the window
-	turning         bool             // it is in turns
-	flying          int              // commands in the window
-	bytes           int64            // of them
-	closing         func()           // called when it is gone at the owner
+	turning         bool             // it is in turns, or in those of its host that wait
+	host            *hostWindow
+	flying          int    // commands in the window
+	bytes           int64  // of them
+	closing         func() // called when it is gone at the owner
 	onReset         func()
 }
 
@@ -81,6 +82,8 @@ func (t target) OpenNexus(initiator, port string, targetPort uint16) iscsi.Nexus
 	c.last++
 	n := &nexus{c: c, id: c.last, target: t.number, port: targetPort, initiator: iscsi.FoldName(initiator), name: strings.ToLower(port)}
 	c.nexuses = append(c.nexuses, n)
+	n.host = c.hostOf(n.initiator)
+	n.host.nexuses++
 	if c.up {
 		c.openAt(n)
 	} else {
@@ -122,69 +125,6 @@ func (n *nexus) Submit(tasks []*scsi.Task) {
 	c.pump()
 }
 
-// turn has the nexus wait for its turn.
-func (n *nexus) turn() {
-	if !n.turning && n.queue.len() > 0 {
-		n.turning = true
-		n.c.turns.push(n)
-	}
-}
-
-// share is how much of the window a nexus may have: all have the same, but a few commands at least.
-func (c *Client) share() (commands int, bytes int64) {
-	all := max(len(c.nexuses), 1)
-	return max(len(c.flights)/all, leastShare), max(c.window/int64(all), c.window/leastShare)
-}
-
-// pump gives the writer what the window has room for, of all sessions in turn. One that has its share waits until a command of
-// its own ends. Preconditions: the executor is held.
-func (c *Client) pump() {
-	commands, bytes := c.share()
-	sent := false
-	for c.turns.len() > 0 && len(c.free) > 0 {
-		n := *c.turns.first()
-		if n.queue.len() == 0 || n.flying >= commands {
-			c.turns.pop()
-			n.turning = false
-			continue
-		}
-		t := *n.queue.first()
-		cost := int64(t.MaxIn) + int64(block.VecLen(t.DataOut))
-		if n.bytes > 0 && n.bytes+cost > bytes {
-			c.turns.pop()
-			n.turning = false
-			continue
-		}
-		if c.bytes > 0 && c.bytes+cost > c.window {
-			break // it keeps its turn
-		}
-		c.turns.pop()
-		n.turning = false
-		n.queue.pop()
-		c.place(n, t, cost)
-		n.turn()
-		sent = true
-	}
-	if sent {
-		c.signal()
-	}
-}
-
-// place gives a command its place in the window, and to the writer. Preconditions: the executor is held.
-func (c *Client) place(n *nexus, t *scsi.Task, cost int64) {
-	slot := c.free[len(c.free)-1]
-	c.free = c.free[:len(c.free)-1]
-	c.bytes += cost
-	n.bytes += cost
-	n.flying++
-	f := &c.flights[slot]
-	f.task, f.n, f.cost = t, n, cost
-	f.written.Store(false)
-	c.placed++
-	f.turn.Store(c.placed)
-	c.out = append(c.out, item{kind: kindCommand, n: n, task: t, slot: slot, turn: c.placed})
-}
-
 func (c *Client) send(it item) {
 	c.out = append(c.out, it)
 	c.signal()
@@ -195,20 +135,6 @@ func (c *Client) signal() {
 	case c.wake <- struct{}{}:
 	default:
 	}
-}
-
-// land ends a command's place in the window, and returns it.
-func (c *Client) land(slot uint32) *scsi.Task {
-	f := &c.flights[slot]
-	t := f.task
-	n := f.n
-	c.bytes -= f.cost
-	n.bytes -= f.cost
-	n.flying--
-	n.turn()
-	f.task, f.n = nil, nil
-	c.free = append(c.free, slot)
-	return t
 }
 
 // Manage forwards a task management function. What was not sent yet ends here. Behind a broken link the function waits with the
@@ -325,5 +251,8 @@ func (c *Client) inLimbo(n *nexus) bool {
 }
 
 func (c *Client) forget(n *nexus) {
+	if n.host.nexuses--; n.host.nexuses == 0 {
+		delete(c.hosts, n.initiator)
+	}
 	c.nexuses = slices.DeleteFunc(c.nexuses, func(m *nexus) bool { return m == n })
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // CopySecret is the secret of another array, whose copies may read from this one.
@@ -159,19 +158,6 @@ func (s *Server) CopyPeers() (out []CopyPeer) {
 			c.Linked = c.Linked || l.to == p
 		}
 		out = append(out, c)
-	}
-	return out
-}
-
-// lender is one target of this array, as units of it are lent.
-type lender struct {
-	exec   block.Executor
-	copies *scsi.CopySource
-}
-
-func (s *Server) lenders() (out []lender) {
-	for _, t := range s.cfg.Targets {
-		out = append(out, lender{t.Exec(), scsi.CopySourceOf(t)})
 	}
 	return out
 }

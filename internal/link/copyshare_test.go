@@ -49,10 +49,13 @@ func TestSearchesLeaveRoom(t *testing.T) {
 	r.dst.free()
 }
 
-// users is of how many initiators the link keeps something.
+// users is of how many initiators the link keeps something, -1 while there is none.
 func (r *copyRig) users() int {
 	r.client.mu.Lock()
 	defer r.client.mu.Unlock()
+	if r.client.link == nil {
+		return -1
+	}
 	return len(r.client.link.users)
 }
 

@@ -43,6 +43,56 @@ func TestHungUnit(t *testing.T) {
 	}
 }
 
+// Very many sessions of one host, whose unit does not answer, leave other hosts as much of the window as one of them would: in
+// commands, and in bytes. When the unit answers, all of their commands are carried out.
+func TestHungHost(t *testing.T) {
+	const sessions = 48
+	for _, row := range []struct{ each, length, most int }{{64, 512, windowCommands / 2}, {4, 8 << 20, windowBytes / 2 / (8 << 20)}} {
+		r := newRig(t, unhurried)
+		other := r.login(hostName + "2").ready()
+		var hung []*host
+		for range sessions {
+			hung = append(hung, r.login(hostName).ready())
+		}
+		d := r.devs[scsitest.Thin]
+		r.exec.Lock()
+		d.Hold = true
+		r.exec.Unlock()
+		var all []*running
+		for range row.each {
+			for _, h := range hung {
+				all = append(all, h.start(scsitest.Command{CDB: scsitest.CDB(0x88, 0, 1), In: row.length}))
+			}
+		}
+		r.local.Lock()
+		if n := len(r.client.flights) - len(r.client.free); n == 0 || n > row.most {
+			t.Errorf("%d commands of %d bytes of one host are in the window, of which it may have half", n, row.length)
+		}
+		r.local.Unlock()
+		done := other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)})
+		select {
+		case <-done.done:
+		case <-time.After(20 * time.Second):
+			t.Error("a command of another host waits for the unit that does not answer")
+		}
+		r.exec.Lock()
+		d.Hold = false
+		d.Release(d.Waiting())
+		r.exec.Unlock()
+		for _, p := range all {
+			p.wait()
+		}
+		for _, h := range hung {
+			h.Close()
+		}
+		r.local.Lock()
+		if h := r.client.hosts; len(h) != 1 || r.client.turns.len() != 0 {
+			t.Errorf("%d hosts are known, and one is there", len(h))
+		}
+		r.local.Unlock()
+	}
+}
+
 // A command that follows on the end of a long read is within the window.
 func TestWindowOfLongReads(t *testing.T) {
 	r := newRig(t, unhurried)

@@ -30,7 +30,7 @@ func (l *lendLink) expect(first uint64, n int) ([]*lentUnit, error) {
 }
 
 // take notes that a target lends a unit. Preconditions: its executor is held.
-func (l *lendLink) take(u *lentUnit, from lender, lent *scsi.CopyLent) bool {
+func (l *lendLink) take(u *lentUnit, from *lender, lent *scsi.CopyLent) bool {
 	l.mu.Lock()
 	ok := l.units != nil && u.lent == nil
 	if ok {
@@ -73,7 +73,7 @@ func (l *lendLink) forget(units []*lentUnit) {
 	}
 }
 
-// find asks all targets for units, and answers when all have said what they have.
+// find asks all targets for units, a few at a time, and answers when all have said what they have.
 func (l *lendLink) find(body []byte) error {
 	f, err := parseFinding(body)
 	if err != nil {
@@ -84,41 +84,50 @@ func (l *lendLink) find(body []byte) error {
 		return err
 	}
 	found := make([]foundUnit, len(units))
-	left := len(l.from)
+	left := len(l.from) * len(units)
 	var mu sync.Mutex // guards found and left
-	for _, from := range l.from {
-		l.post(from.exec, func() {
-			for i, u := range units {
-				if l.dead.Load() {
-					break
+	for at := 0; at < len(units); at += findStep {
+		end := min(at+findStep, len(units))
+		for _, from := range l.from {
+			if !l.post(from, costFind*(end-at), func() {
+				for i, u := range units[at:end] {
+					if l.dead.Load() {
+						break
+					}
+					lent := from.copies.Lend(f.who, f.want[at+i], func(why scsi.CopyEnding) { l.ended(u, why) })
+					if lent != nil && l.take(u, from, lent) {
+						mu.Lock()
+						found[at+i] = foundUnit{ok: true, shift: lent.Shift(), volume: lent.Volume()}
+						mu.Unlock()
+					}
 				}
-				lent := from.copies.Lend(f.who, f.want[i], func(why scsi.CopyEnding) { l.ended(u, why) })
-				if lent != nil && l.take(u, from, lent) {
-					mu.Lock()
-					found[i] = foundUnit{ok: true, shift: lent.Shift(), volume: lent.Volume()}
-					mu.Unlock()
+				mu.Lock()
+				left -= end - at
+				last := left == 0
+				mu.Unlock()
+				if last {
+					l.found(f.call, units, found)
 				}
+			}) {
+				return nil // the link ends
 			}
-			mu.Lock()
-			left--
-			last := left == 0
-			mu.Unlock()
-			if !last {
-				return
-			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.calls--
-			l.forget(units)
-			l.put(appendFound(nil, f.call, found), nil)
-			for _, u := range units {
-				if u.lent != nil {
-					l.announce(u)
-				}
-			}
-		})
+		}
 	}
 	return nil
+}
+
+// found sends the answer to a question for units.
+func (l *lendLink) found(call uint32, units []*lentUnit, found []foundUnit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	l.forget(units)
+	l.put(appendFound(nil, call, found), nil)
+	for _, u := range units {
+		if u.lent != nil {
+			l.announce(u)
+		}
+	}
 }
 
 // borrow asks all targets for a token, one after the other: one has it at most.
@@ -163,7 +172,7 @@ func (l *lendLink) borrowFrom(i int, t borrowing, u *lentUnit, why uint32) {
 		l.mu.Unlock()
 	}
 	if i == 0 {
-		l.post(from.exec, next)
+		l.post(from, costFind, next)
 	} else { // it has left its place, and an executor must not wait for one
 		block.Send(from.exec, next)
 	}

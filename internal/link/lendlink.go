@@ -16,15 +16,14 @@ import (
 type copyStats struct{ links, pieces, bytes atomic.Uint64 }
 
 // lendLink is one link of an array that copies from this one. Its reader hands what comes to the executors of the
-// units, and never waits for one, but that these have copyPosts messages at most: behind that nothing is read.
+// units, and never waits for one, but that what these have is bounded (lender.go): behind that nothing is read.
 type lendLink struct {
 	s         *Server
 	to        *lending
 	conn, raw net.Conn // raw is below TLS: to close it waits for nothing
 	br        *bufio.Reader
 	buf       []byte
-	from      []lender
-	posts     chan struct{} // a place for each message at an executor
+	from      []*lender
 	wake      chan struct{}
 	quit      chan struct{}
 	killed    chan struct{} // closed by the first kill
@@ -41,12 +40,10 @@ type lendLink struct {
 	queued   int // bytes of messages in out, without data
 }
 
-const copyPosts = 4096
-
 // lentUnit is a unit that is lent. What is not constant is guarded by mu.
 type lentUnit struct {
 	id    uint64
-	from  lender         // once it is found
+	from  *lender        // once it is found
 	lent  *scsi.CopyLent // nil: it is looked for
 	known bool           // the other end has heard that it was found
 	ended *scsi.CopyEnding
@@ -67,7 +64,7 @@ type lentPiece struct {
 }
 
 func newLendLink(s *Server, to *lending, conn, raw net.Conn, buf []byte) *lendLink {
-	l := &lendLink{s: s, to: to, conn: conn, raw: raw, buf: buf, from: s.lenders(), posts: make(chan struct{}, copyPosts), wake: make(chan struct{}, 1),
+	l := &lendLink{s: s, to: to, conn: conn, raw: raw, buf: buf, from: s.lenders(), wake: make(chan struct{}, 1),
 		quit: make(chan struct{}), killed: make(chan struct{}), units: map[uint64]*lentUnit{}}
 	l.br = bufio.NewReaderSize(timely{conn, raw, s.times.silent}, 64<<10)
 	return l
@@ -110,20 +107,6 @@ func (l *lendLink) serve() error {
 	}
 	l.out = nil
 	return l.err
-}
-
-// post has fn called with an executor held; false: the link ends, and it is not.
-func (l *lendLink) post(x block.Executor, fn func()) bool {
-	select {
-	case l.posts <- struct{}{}:
-	case <-l.killed:
-		return false
-	}
-	block.Send(x, func() {
-		<-l.posts
-		fn()
-	})
-	return true
 }
 
 // put sends a message, with the data of a piece or without, whatever executor is held. Preconditions: mu is held.
@@ -294,7 +277,11 @@ func (l *lendLink) step(k kind, body []byte) error {
 	if err = l.begin(); err != nil {
 		return err
 	}
-	l.post(u.from.exec, func() {
+	cost := costHold
+	if k == kindCheck {
+		cost = 1
+	}
+	l.post(u.from, cost, func() {
 		if k == kindCheck {
 			u.lent.Check(s.r, func(a scsi.CopyAnswer) { l.answer(s.call, u, a, foundUnit{}, false) })
 		} else {
@@ -364,7 +351,7 @@ func (l *lendLink) piece(body []byte) error {
 		return broke("more pieces than the window has room for")
 	}
 	p.buf = buffers.Get(p.n)
-	if !l.post(u.from.exec, func() { u.lent.Read(h.off, uint64(h.length), p.buf.B[:p.n], p) }) {
+	if !l.post(u.from, 1, func() { u.lent.Read(h.off, uint64(h.length), p.buf.B[:p.n], p) }) {
 		p.buf.Put()
 	}
 	return nil
@@ -416,7 +403,7 @@ func (l *lendLink) say(k kind, body []byte) error {
 	case kindEndToken:
 		fn = x.EndToken
 	}
-	if !l.post(u.from.exec, fn) && k == kindLeave {
+	if !l.post(u.from, 1, fn) && k == kindLeave {
 		block.Send(u.from.exec, fn) // the end of the link does not find it any more
 	}
 	return nil

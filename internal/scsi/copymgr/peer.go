@@ -22,8 +22,8 @@ const (
 	patience = 10 * nsPerSecond
 	grace    = nsPerSecond
 	// maxUnanswered bounds what a peer is asked that it has not answered, maxSearchesOfHost what may be before one more is asked in a
-	// search for one initiator: one that is over leaves its questions behind at peers that are slow. That leaves room for a step of
-	// each operation that the initiator may have.
+	// search for one initiator: one that is over leaves its questions behind at peers that are slow, and the next ones wait. That
+	// leaves room for a step of each operation that the initiator may have.
 	maxUnanswered     = 1024
 	maxSearchesOfHost = maxCopiesOfHost
 	maxStepsOfHost    = maxSearchesOfHost + maxCopiesOfHost
@@ -33,6 +33,13 @@ const (
 type peer struct {
 	partner
 	unanswered block.Shares[uint32] // questions, by number of the initiator
+	waiting    []*wish              // of searches, for room; oldest first
+}
+
+// wish is what a search is to ask a peer as soon as there is room for that.
+type wish struct {
+	host uint32
+	ask  func() // counts it
 }
 
 // open counts a question on behalf of an initiator, which answered takes back; false: it has most of them, or there is no room for
@@ -45,7 +52,33 @@ func (p *peer) open(host uint32, most int) bool {
 	return true
 }
 
-func (p *peer) answered(host uint32) { p.unanswered.Add(host, -1) }
+// answered takes a question back, and asks the next one that there is room for.
+func (p *peer) answered(host uint32) {
+	p.unanswered.Add(host, -1)
+	for i, w := range p.waiting {
+		if p.open(w.host, maxSearchesOfHost) {
+			p.waiting = slices.Delete(p.waiting, i, i+1)
+			w.ask()
+			return
+		}
+	}
+}
+
+// seek asks something that a search wants to know, now or when there is room for it.
+func (p *peer) seek(w *wish) {
+	if p.open(w.host, maxSearchesOfHost) {
+		w.ask()
+		return
+	}
+	p.waiting = append(p.waiting, w)
+}
+
+// forget takes back what a search that is over has not asked yet.
+func (p *peer) forget(w *wish) {
+	if i := slices.Index(p.waiting, w); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+	}
+}
 
 // partner is the way to another copy manager. Its methods are called with the executor held of the Manager that asks, and
 // return at once. What they are given to call is called later, never from inside, and with that executor held.
@@ -90,36 +123,34 @@ func (f *far) interrupt(c interruption) {
 	}
 }
 
-// lookUp asks all peers at once, on behalf of an initiator. heard is called for each answer: with late true when
-// the search is over. It is over when heard has enough, when all have answered, or when that lasts too
-// long; all tells done that everybody was heard.
+// lookUp asks all peers at once, on behalf of an initiator; one that has too much to answer yet is asked later. heard is called
+// for each answer: with late true when the search is over. It is over when heard has enough, when all have answered, or when that
+// lasts too long; all tells done that everybody was heard.
 func lookUp[T any](m *Manager, host uint32, ask func(p partner, answer func(T)), heard func(found T, late bool) (enough bool), done func(all bool)) {
-	left, over, all := 0, false, true
+	left, over := len(m.peers), false
+	wishes := make([]*wish, len(m.peers))
 	var timer block.Timer
 	end := func() {
 		over = true
 		if timer != nil {
 			timer.Stop()
 		}
-		done(all && left == 0)
-	}
-	for _, p := range m.peers {
-		if !p.open(host, maxSearchesOfHost) {
-			all = false
-			continue
+		for i, p := range m.peers {
+			p.forget(wishes[i])
 		}
-		left++
-		ask(p.partner, func(found T) {
-			p.answered(host)
-			left--
-			if enough := heard(found, over); !over && (enough || left == 0) {
-				end()
-			}
-		})
+		done(left == 0)
 	}
-	if left == 0 {
-		end()
-		return
+	for i, p := range m.peers {
+		wishes[i] = &wish{host, func() {
+			ask(p.partner, func(found T) {
+				p.answered(host)
+				left--
+				if enough := heard(found, over); !over && (enough || left == 0) {
+					end()
+				}
+			})
+		}}
+		p.seek(wishes[i])
 	}
 	m.losePatience(&timer, func() {
 		if !over {

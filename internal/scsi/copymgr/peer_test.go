@@ -255,11 +255,95 @@ func TestQuestionsAreCounted(t *testing.T) {
 				}
 			}
 		}
+		for i, p := range r.m.peers {
+			if len(p.waiting) > 0 {
+				t.Fatalf("seed %d: %d searches wait for array %d, and all are over", seed, len(p.waiting), i)
+			}
+		}
 		if len(r.m.operations) != 0 {
 			t.Fatalf("seed %d: %d operations are left", seed, len(r.m.operations))
 		}
 	}
 	if left < 100 || most < maxSearchesOfHost {
 		t.Errorf("the test does not get there: %d units, %d questions at a time", left, most)
+	}
+}
+
+// knownArray is another array that has all tokens, or none, and answers at once, or when the test says so.
+type knownArray struct {
+	lateArray
+	has bool
+}
+
+func (a *knownArray) Borrow(_ Initiator, _ TokenSum, answer func(ArrayUnit, block.Readable, uint32)) {
+	later := func() {
+		if a.has {
+			answer(a.unit(), a.ref(), 0)
+		} else {
+			answer(nil, nil, uint32(sense.TokenUnknown))
+		}
+	}
+	if a.prompt {
+		later()
+		return
+	}
+	a.answers = append(a.answers, later)
+}
+
+// TestSearchesWait: an initiator whose copies a near array answers leaves questions behind at an array that is slow. When these are
+// as many as it may have, a copy from there waits until one is answered, and ends as without them; one that has waited for too long
+// is told that the array cannot be reached, and is not asked for later.
+func TestSearchesWait(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		r := newRig(t)
+		near, far := &knownArray{has: true}, &knownArray{}
+		near.prompt = true
+		r.m.Link(near)
+		r.m.Link(far)
+		n := r.login("a")
+		run := func() { r.exec.RunUntil(r.exec.Now() + 1) }
+		ends := func(task *server.Task) {
+			t.Helper()
+			if run(); len(r.dev.reqs) != 1 || len(r.m.operations) != 1 {
+				t.Fatalf("%d requests of %d operations", len(r.dev.reqs), len(r.m.operations))
+			}
+			r.dev.end(0, block.OK)
+			if run(); task.Status != sam.StatusGood {
+				t.Fatalf("a copy ends with %02x, %x", task.Status, task.Sense)
+			}
+		}
+		id := uint32(0)
+		redeem := func() *server.Task { id++; return r.redeem(n, id, false) }
+		for range maxSearchesOfHost + 8 {
+			ends(redeem())
+		}
+		if len(far.answers) != maxSearchesOfHost {
+			t.Fatalf("the slow array has %d questions", len(far.answers))
+		}
+		near.has = false
+		task := redeem()
+		if run(); r.m.hosts[n.HostID()].searches != 1 {
+			t.Fatalf("a copy from the slow array does not wait, it ends with %02x, %x", task.Status, task.Sense)
+		}
+		if !answers {
+			r.exec.RunUntil(r.exec.Now() + patience + grace)
+			run()
+			if want := byte(0x0D); task.Status != sam.StatusCheckCondition || task.Sense[12] != want {
+				t.Errorf("a copy that nobody answers ends with %02x, %x", task.Status, task.Sense)
+			}
+			for len(far.answers) > 0 {
+				far.answer(0)
+				run()
+			}
+			if all := r.m.peers[1].unanswered.All(); all != 0 {
+				t.Errorf("%d questions are counted, and all were answered", all)
+			}
+			continue
+		}
+		far.answer(0)
+		run()
+		far.has = true
+		far.answer(len(far.answers) - 1)
+		ends(task)
 	}
 }

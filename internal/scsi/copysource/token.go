@@ -19,7 +19,7 @@ import (
 // Limits of ROD tokens, as the Third-party Copy VPD page reports them.
 const (
 	maxTokens       = 256 // valid at the same time
-	maxTokensOfHost = 64  // of them, made by one initiator
+	maxTokensOfHost = 64  // of them, made by one initiator, and no more than it leaves to others (block.Left)
 	maxGoneTokens   = 256 // remembered for their sense code
 	nsPerSecond     = 1_000_000_000
 )
@@ -162,16 +162,13 @@ func (k *Token) release() {
 
 // RoomForToken reports whether the initiator, of this number, can make another token.
 func (m *Store) RoomForToken(by uint32) bool {
-	if *m.valid(by) >= maxTokensOfHost {
-		return false
-	}
-	valid := 0
+	own, valid := *m.valid(by), 0
 	for _, k := range m.tokens {
 		if k.gone == sense.NoSense {
 			valid++
 		}
 	}
-	return valid < maxTokens
+	return own < maxTokensOfHost && block.Left(own, valid, maxTokens) > 0
 }
 
 // Revoke makes the tokens of a unit invalid, or those of all with nil.
