@@ -1,12 +1,16 @@
-"""tests/vm/guest.py, as far as it needs no guest: how long a test of a guest waits."""
+"""What guests are run with, as far as it needs no guest: waits, the process of targetcli, processors."""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -50,3 +54,69 @@ def test_given_counts_what_was_given(guest: ModuleType, monkeypatch: pytest.Monk
     monkeypatch.setattr(given.over, "wait", lambda _seconds: next(ticks))
     given.run()
     assert given.seconds == 1.0 + 0.5 + 2.0 + 1.0
+
+
+#: A program that tells what it was given, and ends as it is told.
+PROGRAM = """\
+import sys
+
+called = 0
+
+
+def main():
+    global called
+    called += 1
+    print("call", called, sys.argv[1:], sys.stdin.read())
+    print("complaint", file=sys.stderr)
+    if "raise" in sys.argv:
+        raise ValueError("raised")
+    sys.exit(next((int(a) for a in sys.argv if a.isdigit()), None))
+"""
+
+
+@pytest.fixture
+def targetcli(guest: ModuleType, tmp_path: Path) -> Iterator[ModuleType]:
+    """A process that runs this program."""
+    program = tmp_path / "program"
+    program.write_text(PROGRAM)
+    served = guest.Targetcli(os.environ | {"TARGETCLI": str(program)})
+    yield served
+    served.proc.kill()
+    served.proc.wait()
+
+
+def test_calls_of_one_process(targetcli: ModuleType) -> None:
+    """Each has its own arguments, input, outputs and status, whatever the one before it did."""
+    for n, (arguments, stdin, status) in enumerate(
+        [(["a b", ""], b"x", 0), (["3"], b"", 3), (["raise"], b"", 1), (["last"], b"y" * 100000, 0)], 1
+    ):
+        r = targetcli.run(arguments, stdin, 60, status)
+        assert r.stdout == f"call {n} {arguments} {stdin.decode()}\n"
+        assert r.stderr.startswith("complaint\n") and ("ValueError: raised" in r.stderr) == ("raise" in arguments)
+    with pytest.raises(ToolError, match=r"expected exit code 0:\n\$ targetcli 4\ncall 5"):
+        targetcli.run(["4"], b"", 60, 0)
+
+
+def test_a_call_of_a_shell(targetcli: ModuleType) -> None:
+    """As a function of bash it has the shell's files, where the shell itself does not use them."""
+    calls = "targetcli a 'b c'; echo $?; echo in | targetcli 7 2>/dev/null; echo $?\n" * 50
+    argv = ["bash", "--norc", "-c", f"{targetcli.function}\nexec </dev/null\n{calls}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    want = [f"call {n} ['a', 'b c'] \n0\ncall {n + 1} ['7'] in\n\n7\n" for n in range(1, 101, 2)]
+    assert (done.returncode, done.stdout, done.stderr) == (0, "".join(want), "complaint\n" * 50)
+
+
+def test_guests_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One processor each where they use one, the one that fewest others have."""
+    monkeypatch.syspath_prepend(REPO / "scripts" / "vm")
+    from engines import Qemu, Uml
+    from machine import processor
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {2, 5})
+    with ExitStack() as stack:
+        taken = [stack.enter_context(processor(Uml)) for _ in range(3)]
+        assert taken == [2, 5, 2]
+        assert stack.enter_context(processor(Qemu)) is None
+        assert stack.enter_context(processor(Uml)) == 5
+    with processor(Uml) as first:
+        assert first == 2

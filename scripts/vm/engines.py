@@ -35,6 +35,8 @@ class Uml:
     name = "uml"
     #: Guests side by side, at most one more than there are processors: each waits for a third of its time.
     parallel = 3
+    #: It has one processor, whatever it is given.
+    single = True
     #: Seconds from start to guest.sh, on a machine that is busy with other things. systemd took 13 at a load of 30, and
     #: more than 60, twice in a row, at one of 50 to 90.
     boot_limit = 180.0
@@ -61,6 +63,7 @@ class Qemu:
 
     name = "qemu"
     parallel = 1
+    single = False
     boot_limit = 240.0
 
     #: The emulation goes through strings byte by byte, which kernels prefer where the processor claims to be fast at

@@ -10,8 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import root
 from engines import Engine, GuestError, Size
@@ -33,6 +36,31 @@ PAYLOAD = [
     "examples/scripts",
     "docs/differences.md",
 ]
+
+
+#: Guests of one processor that run on each of the host's.
+_taken: Counter[int] = Counter()
+_lock = threading.Lock()
+
+
+@contextmanager
+def processor(engine: Engine) -> Iterator[int | None]:
+    """Give a guest that has one processor one of the host's, the one that fewest others have; None: all of them.
+
+    Of its processes one runs at a time, and hands over to another one at each system call and each page fault. On two
+    processors every second of these waits for the other one to wake.
+    """
+    if not engine.single:
+        yield None
+        return
+    with _lock:
+        cpu = min(sorted(os.sched_getaffinity(0)), key=lambda n: _taken[n])
+        _taken[cpu] += 1
+    try:
+        yield cpu
+    finally:
+        with _lock:
+            _taken[cpu] -= 1
 
 
 class BootError(GuestError):
@@ -109,6 +137,10 @@ class Guest:
 
     def run(self, limit: float, show: Callable[[float, str], None]) -> int:
         """Boot, pass each line of output to show, return the command's status; GuestError says why there is none."""
+        with processor(self.engine) as cpu:
+            return self._run(cpu, limit, show)
+
+    def _run(self, cpu: int | None, limit: float, show: Callable[[float, str], None]) -> int:
         start = time.monotonic()
         with self.console.open("wb") as console:
             # A session of its own: Ctrl-C ends it by us, in order, and nothing of it stays behind.
@@ -119,6 +151,8 @@ class Guest:
                 stderr=console,
                 start_new_session=True,
             )
+        if cpu is not None:
+            os.sched_setaffinity(proc.pid, {cpu})  # before it has started any other
         self.proc = proc
         if self.killed:
             self.kill()

@@ -75,8 +75,8 @@ def initiator() -> Iterator[Initiator]:
 @pytest.fixture(scope="session")
 def lio() -> Iterator[None]:
     """LIO with nothing configured, and again at the end."""
-    for module in ("target_core_mod", "target_core_user", "target_core_file", "iscsi_target_mod", "tcm_loop"):
-        run(["modprobe", module])
+    modules = ("target_core_mod", "target_core_user", "target_core_file", "iscsi_target_mod", "tcm_loop")
+    run(["modprobe", "--all", *modules])
     # Where LIO keeps reservations; without the folder it refuses PERSISTENT RESERVE OUT.
     Path("/etc/rtslib-fb-target/pr").mkdir(parents=True, exist_ok=True)
     yield

@@ -5,14 +5,20 @@ Knows the state of one machine, the guest: nothing here is for parallel use.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import select
+import shlex
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,13 +150,69 @@ class KernelLog:
         os.close(self.fd)
 
 
+class Targetcli:
+    """targetcli in a process that stays: see targetcli_server.py."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="targetcli-"))
+        for name in ("requests", "replies"):
+            os.mkfifo(self.folder / name)
+        self.pipes = {name: os.open(self.folder / name, os.O_RDWR) for name in ("requests", "replies")}
+        self.proc = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("targetcli_server.py"), self.folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=env,
+        )
+        atexit.register(self.proc.kill)
+
+    def run(self, arguments: Sequence[str], stdin: bytes, timeout: float, expect: int | None) -> Result:
+        """Do as harness.run does."""
+        __tracebackhide__ = True
+        files = [self.folder / name for name in ("stdin", "stdout", "stderr")]
+        for file, data in zip(files, (stdin, b"", b""), strict=True):
+            file.write_bytes(data)
+        start = time.monotonic()
+        fields = [*map(str, files), *arguments]
+        os.write(self.pipes["requests"], b"".join(os.fsencode(f) + b"\0" for f in (str(len(fields)), *fields)))
+        ready, _, _ = select.select([self.pipes["replies"]], [], [], timeout)
+        code = int(os.read(self.pipes["replies"], 16)) if ready else None
+        out, err = (f.read_bytes() for f in files[1:])
+        r = Result(shlex.join(["targetcli", *arguments]), code, out, err, time.monotonic() - start)
+        if code is None:  # the next call begins anew
+            self.proc.kill()
+            served.cache_clear()
+        if expect is not None and code != expect:
+            raise ToolError(f"expected exit code {expect}:\n{r}")
+        return r
+
+    @property
+    def function(self) -> str:
+        """A function of bash that is targetcli for whoever types it.
+
+        What it has as 0 to 2 is there as 7 to 9, too: bash puts the pipes in their place while it uses them.
+        """
+        return f"""targetcli() {{
+            local me=/proc/$BASHPID/fd status
+            printf '%s\\0' $(($# + 3)) $me/7 $me/8 $me/9 "$@" >{self.folder}/requests
+            read -r status <{self.folder}/replies
+            return "$status"
+        }} 7<&0 8>&1 9>&2"""
+
+
+@cache
+def served() -> Targetcli:
+    """The targetcli of this guest's tests."""
+    return Targetcli()
+
+
 def targetcli(*commands: str, expect: int | None = 0) -> Result:
     """Run one command of targetcli, or several in one session as a person's script would."""
     __tracebackhide__ = True
     if len(commands) == 1:
-        return run(["targetcli", *commands[0].split()], timeout=120, expect=expect)
+        return served().run(commands[0].split(), b"", 120, expect)
     # Fed by a pipe, targetcli goes on after an error and exits with 0 all the same.
-    r = run(["targetcli"], stdin="\n".join([*commands, "exit", ""]).encode(), timeout=300, expect=expect)
+    r = served().run([], "\n".join([*commands, "exit", ""]).encode(), 300, expect)
     if expect == 0 and (
         bad := re.search(
             r"(?im)^.*(error|cannot|no such|unknown|unexpected|invalid|not valid|already exists|failed).*$", r.text
