@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -95,15 +94,6 @@ def test_calls_of_one_process(targetcli: ModuleType) -> None:
         assert r.stderr.startswith("complaint\n") and ("ValueError: raised" in r.stderr) == ("raise" in arguments)
     with pytest.raises(ToolError, match=r"expected exit code 0:\n\$ targetcli 4\ncall 5"):
         targetcli.run(["4"], b"", 60, 0)
-
-
-def test_a_call_of_a_shell(targetcli: ModuleType) -> None:
-    """As a function of bash it has the shell's files, where the shell itself does not use them."""
-    calls = "targetcli a 'b c'; echo $?; echo in | targetcli 7 2>/dev/null; echo $?\n" * 50
-    argv = ["bash", "--norc", "-c", f"{targetcli.function}\nexec </dev/null\n{calls}"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    want = [f"call {n} ['a', 'b c'] \n0\ncall {n + 1} ['7'] in\n\n7\n" for n in range(1, 101, 2)]
-    assert (done.returncode, done.stdout, done.stderr) == (0, "".join(want), "complaint\n" * 50)
 
 
 def test_guests_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,19 +186,6 @@ class Targetcli:
             raise ToolError(f"expected exit code {expect}:\n{r}")
         return r
 
-    @property
-    def function(self) -> str:
-        """A function of bash that is targetcli for whoever types it.
-
-        What it has as 0 to 2 is there as 7 to 9, too: bash puts the pipes in their place while it uses them.
-        """
-        return f"""targetcli() {{
-            local me=/proc/$BASHPID/fd status
-            printf '%s\\0' $(($# + 3)) $me/7 $me/8 $me/9 "$@" >{self.folder}/requests
-            read -r status <{self.folder}/replies
-            return "$status"
-        }} 7<&0 8>&1 9>&2"""
-
 
 @cache
 def served() -> Targetcli:

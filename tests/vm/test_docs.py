@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from guest import RESULTS, Initiator, Targetcli, clear_targets, wait
+from guest import RESULTS, Initiator, clear_targets, wait
 from harness import REPO, ToolError, run
 
 DOCUMENT = REPO / "docs" / "targetcli.md"
@@ -57,8 +57,6 @@ class Shell:
             cwd=folder,
             env=env,
         )
-        # The program itself, which is spared what takes most of a second at each of its starts.
-        self.type(Targetcli(env).function)
 
     def type(self, command: str) -> str:
         """Run a command and return what it printed."""
