@@ -85,7 +85,7 @@ ablations: build ## document 001's incident with one mechanism or setting change
 	bin/arraysim sim testdata/scenarios/001-undercover.yaml --expect
 
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
-	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused|TestSharesAgainstTheRealThing' -v -timeout 2h ./internal/report
+	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused|TestSharesAgainstTheRealThing' -count=1 -v -timeout 2h ./internal/report
 
 judge-field: ## findings over 200 cases of a model of its own: sources, bytes, towers and causes; ARRAYSIM_SEED chooses others
 	ARRAYSIM_FIELD=25 $(GO) test -run 'TestFieldCases$$' -count=1 -v -timeout 1h ./internal/report

@@ -63,7 +63,7 @@ func TestPrograms(t *testing.T) {
 				groups := generate(seed, programGroups)
 				msg := compare(groups, on)
 				if msg == "" {
-					if p := passed.Add(1); p%50 == 0 {
+					if p := passed.Add(1); p%10 == 0 {
 						t.Logf("%d of %d programs", p, n)
 					}
 					continue
