@@ -226,6 +226,7 @@ def follow(proof: Proof) -> int:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=heed,
         )
     try:
         while proc.poll() is None:
@@ -243,10 +244,18 @@ def follow(proof: Proof) -> int:
     return proc.returncode
 
 
+def heed() -> None:
+    """Let Ctrl-C end a new process: what a shell starts with `&` ignores it, and what that starts, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def end(proc: subprocess.Popen[bytes]) -> None:
-    """End what a proof started: SIGTERM, and SIGKILL for what is there after GRACE seconds or a second Ctrl-C."""
+    """End what a proof started, by SIGKILL if it is still there after GRACE seconds or at a second Ctrl-C.
+
+    First as Ctrl-C does: `go test` removes what it built then, and at SIGTERM it does not.
+    """
     try:
-        os.killpg(proc.pid, signal.SIGTERM)
+        os.killpg(proc.pid, signal.SIGINT)
         deadline = time.monotonic() + GRACE
         while time.monotonic() < deadline:
             proc.poll()  # until somebody asks how it ended, it is a member of its group

@@ -112,6 +112,16 @@ def test_an_interrupted_proof_leaves_no_process(tmp_path: Path, monkeypatch: pyt
     wait(lambda: not members(proc.pid))
 
 
+def test_an_interrupted_proof_leaves_no_build(tmp_path: Path) -> None:
+    """Go removes its folder at SIGINT alone."""
+    traps = "; ".join(f"trap 'echo {name} >got; exit' {name}" for name in ("INT", "TERM"))
+    script = f"{traps}; echo >begun; while sleep 0.1; do :; done"
+    proc = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, start_new_session=True, preexec_fn=prove.heed)
+    wait((tmp_path / "begun").exists)
+    prove.end(proc)
+    assert (tmp_path / "got").read_text() == "INT\n"
+
+
 LEAVES = """
 import signal, time
 from {} import leave
