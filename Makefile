@@ -70,13 +70,13 @@ kill-test: setup build ## 100 kills at random moments under verified writes and 
 	ARRAYSIM_KILLS=$${ARRAYSIM_KILLS:-100} $(VENV)/bin/pytest tests/test_kill.py -s
 
 power-test: ## CUTS (100000) power cuts in a simulated file system under random commands, from the program FIRST on
-	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000} $${FIRST:+-seed $$FIRST}
+	$(GO) test -run TestPowerCuts -v -timeout 6h ./internal/array -cuts $${CUTS:-100000} $${FIRST:+-seed $$FIRST}
 
 power-kill-test: ## KILLS (10000) deaths of the process inside updates of NVRAM and files of a simulated file system, from FIRST on
-	$(GO) test -run TestKills -timeout 6h ./internal/array -cuts $${KILLS:-10000} $${FIRST:+-seed $$FIRST}
+	$(GO) test -run TestKills -v -timeout 6h ./internal/array -cuts $${KILLS:-10000} $${FIRST:+-seed $$FIRST}
 
 torture: ## SEEDS (2000) random SCSI programs against a model, each on all stores, profiles and copy modes, with crashes
-	$(GO) test -run TestPrograms -timeout 12h ./internal/torture -seeds=$${SEEDS:-2000} -first=$${FIRST:-1}
+	$(GO) test -run TestPrograms -v -timeout 12h ./internal/torture -seeds=$${SEEDS:-2000} -first=$${FIRST:-1}
 
 soak: ## SOAK (30m) of 64 sessions at a portal, mixed I/O, offloads, aborts and LUN resets, all verified
 	$(GO) test -run TestSoak -v -timeout 24h ./internal/admin -soak $${SOAK:-30m}
@@ -88,7 +88,7 @@ ablations: build ## document 001's incident with one mechanism or setting change
 	bin/arraysim sim testdata/scenarios/001-undercover.yaml --expect
 
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
-	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused|TestSharesAgainstTheRealThing' -v -timeout 2h ./internal/report
+	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused|TestSharesAgainstTheRealThing' -count=1 -v -timeout 2h ./internal/report
 
 judge-field: ## findings over 200 cases of a model of its own: sources, bytes, towers and causes; ARRAYSIM_SEED chooses others
 	ARRAYSIM_FIELD=25 $(GO) test -run 'TestFieldCases$$' -count=1 -v -timeout 1h ./internal/report

@@ -13,6 +13,7 @@ far it is; its output is in .cache/prove/NAME.log.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -30,6 +31,9 @@ LOGS = REPO / ".cache" / "prove"
 
 #: Seconds between two lines of progress where the output is no terminal.
 TELL = 60
+
+#: Seconds that an interrupted proof has to end its daemons and guests, and to remove their folders.
+GRACE = 60.0
 
 
 @dataclass
@@ -204,7 +208,7 @@ def write(last: dict[str, list[str]]) -> None:
 
 def commit() -> str:
     """Return the commit that is checked out, with a plus where files differ from it, but for the rows of this run."""
-    said = subprocess.run(["git", "describe", "--always"], cwd=REPO, capture_output=True, text=True)
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPO, capture_output=True, text=True)
     others = [".", f":!{DOCUMENT.relative_to(REPO)}"]
     clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *others], cwd=REPO).returncode == 0
     return (said.stdout.strip() or "unknown") + ("" if clean else "+")
@@ -222,6 +226,7 @@ def follow(proof: Proof) -> int:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=heed,
         )
     try:
         while proc.poll() is None:
@@ -232,19 +237,59 @@ def follow(proof: Proof) -> int:
                 line = f"  {proof.name}: {took / 60:.1f} of some {proof.minutes} minutes; {last_line(log)[:80]}"
                 print(f"\r{line:<110}" if terminal else line, end="" if terminal else "\n", flush=True)
     except BaseException:
-        os.killpg(proc.pid, signal.SIGTERM)
+        end(proc)
         raise
     if terminal:
         print()
     return proc.returncode
 
 
+def heed() -> None:
+    """Let Ctrl-C end a new process: what a shell starts with `&` ignores it, and what that starts, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def end(proc: subprocess.Popen[bytes]) -> None:
+    """End what a proof started, by SIGKILL if it is still there after GRACE seconds or at a second Ctrl-C.
+
+    First as Ctrl-C does: `go test` removes what it built then, and at SIGTERM it does not.
+    """
+    try:
+        os.killpg(proc.pid, signal.SIGINT)
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline:
+            proc.poll()  # until somebody asks how it ended, it is a member of its group
+            os.killpg(proc.pid, 0)
+            time.sleep(0.05)
+    except ProcessLookupError:
+        return
+    except KeyboardInterrupt:
+        pass  # whoever presses Ctrl-C twice does not want to wait
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(proc.pid, signal.SIGKILL)
+
+
+#: Signals that end the proof under way, too.
+ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def leave(sig: int, _: object) -> None:
+    """Exit for a signal, and let nothing cut that short: after one to the whole group make sends another."""
+    for other in ENDS:
+        signal.signal(other, lambda *_: None)
+    sys.exit(128 + sig)
+
+
+#: What Go says of each test and of each of its cases, and what tells nobody how far it is.
+STEP = re.compile(r"\s*(=== |--- PASS)")
+
+
 def last_line(log: Path) -> str:
-    """Return the last line of a log that has words in it."""
+    """Return the last line of a log that tells how far it is."""
     with log.open("rb") as f:
-        f.seek(max(0, log.stat().st_size - 4096))
+        f.seek(max(0, log.stat().st_size - 65536))
         lines = f.read().decode(errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if re.search(r"\w", line)), "")
+    return next((line.strip() for line in reversed(lines) if re.search(r"\w", line) and not STEP.match(line)), "")
 
 
 #: What says that something failed, and not what: a frame around that.
@@ -312,7 +357,9 @@ def main() -> int:
         for p in chosen:
             print(f"{p.name:<14} {p.minutes:>4} min  {' '.join(rows().get(p.name, ['never']))[:60]:<60}  {p.command}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the proof under way ends, too
+    for sig in ENDS:
+        if signal.getsignal(sig) != signal.SIG_IGN:
+            signal.signal(sig, leave)
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"{len(chosen)} proofs, some {sum(p.minutes for p in chosen) / 60:.1f} hours on two idle cores", flush=True)
     bad = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,18 @@ def _manage(config: Config, name: str) -> Iterator[Daemon]:
             yield d
         finally:
             _running.remove(d)
+
+
+def _interrupt(*_: object) -> None:
+    """Take the first SIGTERM as Ctrl-C; make sends another one after that to the whole group."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # ignored, it would be in what is started from now on
+    raise KeyboardInterrupt
+
+
+def pytest_configure() -> None:
+    """Have SIGTERM end daemons and clients, and remove their folders, as Ctrl-C does."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
 
 
 @pytest.fixture(scope="module")

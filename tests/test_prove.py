@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
+import sys
+import time
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
 
 import mutations
 import prove
 import pytest
-from harness import REPO
+from harness import REPO, free_port, tool
 
 GO = """ok  \tgithub.com/arraysim/arraysim/internal/block\t0.1s
 --- FAIL: TestModel (12.00s)
@@ -70,6 +77,126 @@ def test_a_row_keeps_the_figure() -> None:
     (cells,) = (p for p in prove.PROOFS if p.name == "cells")
     figure = "60 cells: 0.77 points on average, 6.46 at most, 9 beyond 2"
     assert prove.figure(cells, f"    cells_test.go:74: {figure}\n--- FAIL: TestAutoCells (123.50s)\n") == ", " + figure
+
+
+def test_progress_is_what_says_how_far_a_proof_is(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("    kill_test.go:200: 900 of 1000 kills\n=== CONT  TestKills/7\n--- PASS: TestKills/7 (1.0s)\n\n")
+    assert prove.last_line(log) == "kill_test.go:200: 900 of 1000 kills"
+
+
+def test_a_row_names_a_commit() -> None:
+    """A tag below the commit is no part of it."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert head.startswith(prove.commit().removesuffix("+"))
+
+
+def wait(look: Callable[[], object]) -> None:
+    """Wait until look() is true."""
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_interrupted_proof_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell ends at once; what it started does not, and is killed."""
+    child = "trap '' TERM; echo $$ >child; exec sleep 600"
+    proc = subprocess.Popen(
+        ["bash", "-c", f'bash -c "{child.replace("$", chr(92) + "$")}" & wait'], cwd=tmp_path, start_new_session=True
+    )
+    file = tmp_path / "child"
+    wait(lambda: file.exists() and file.read_text())
+    monkeypatch.setattr(prove, "GRACE", 0.5)
+    prove.end(proc)
+    wait(lambda: not members(proc.pid))
+
+
+def test_an_interrupted_proof_leaves_no_build(tmp_path: Path) -> None:
+    """Go removes its folder at SIGINT alone."""
+    traps = "; ".join(f"trap 'echo {name} >got; exit' {name}" for name in ("INT", "TERM"))
+    script = f"{traps}; echo >begun; while sleep 0.1; do :; done"
+    proc = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, start_new_session=True, preexec_fn=prove.heed)
+    wait((tmp_path / "begun").exists)
+    prove.end(proc)
+    assert (tmp_path / "got").read_text() == "INT\n"
+
+
+LEAVES = """
+import signal, time
+from {} import leave
+signal.signal(signal.SIGTERM, leave)
+try:
+    print("begun", flush=True)
+    time.sleep(60)
+finally:
+    time.sleep(0.5)
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("where", ["scripts/prove", "scripts/vm/run"])
+def test_a_second_signal_does_not_cut_the_end_short(where: str) -> None:
+    """Make, which the first one reached too, sends it while daemons and guests are ended."""
+    path = REPO / where
+    argv = [sys.executable, "-c", LEAVES.format(path.name)]
+    env = {**os.environ, "PYTHONPATH": str(path.parent)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as proc:
+        assert proc.stdout and proc.stdout.readline() == "begun\n"
+        proc.terminate()
+        time.sleep(0.1)
+        proc.terminate()
+        assert proc.stdout.read() == "ended\n"
+        assert proc.wait(30) in (124, 143)
+
+
+def members(group: int) -> list[int]:
+    """Return the processes of a group that have not ended; one that nobody has waited for has."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+KILL_TEST = "test_kill.py::test_no_acknowledged_sector_is_lost[one group]"
+
+
+@pytest.mark.slow
+def test_an_interrupted_kill_test_leaves_nothing(tmp_path: Path) -> None:
+    """The daemon and the client end, and their folder goes, though make sends SIGTERM a second time."""
+    proc = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-s", KILL_TEST],
+        cwd=REPO / "tests",
+        env={**os.environ, "ARRAYSIM_SHM": str(tmp_path), "ARRAYSIM_KILLS": "10000"},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait(lambda: list(tmp_path.glob("*/torture.err")) or proc.poll() is not None)
+        for _ in range(2):
+            os.killpg(proc.pid, signal.SIGTERM)
+            time.sleep(0.02)
+        assert proc.wait(60) == pytest.ExitCode.INTERRUPTED
+        assert list(tmp_path.iterdir()) == []
+        wait(lambda: not members(proc.pid))
+    finally:
+        prove.end(proc)
+
+
+def test_the_client_ends_with_whoever_reads_what_it_prints() -> None:
+    """One whose test was killed would go on, or wait for a daemon that is dead, and nobody would end it."""
+    argv = [tool("torture"), "--url", f"iscsi://127.0.0.1:{free_port()}/iqn.2026-01.io.arraysim:array/0"]
+    with subprocess.Popen([*argv, "--patience", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as proc:
+        assert proc.stdout and proc.stderr
+        try:
+            proc.stdout.close()
+            assert proc.wait(30) == 2
+            assert b"nobody reads" in proc.stderr.read()
+        finally:
+            proc.kill()
 
 
 def recipe(command: str) -> str:

@@ -339,10 +339,16 @@ func (s *soak) resets(chief *iscsi.Initiator) {
 // watch waits, and returns the largest heap that it saw, in bytes.
 func (s *soak) watch(limit time.Duration) (most uint64) {
 	var m runtime.MemStats
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick, tell := time.NewTicker(100*time.Millisecond), time.NewTicker(time.Minute)
 	defer tick.Stop()
+	defer tell.Stop()
+	began := time.Now()
 	for end := time.Now().Add(limit); time.Now().Before(end) && !s.over.Load(); {
-		<-tick.C
+		select {
+		case now := <-tell.C:
+			s.t.Logf("%v of %v", now.Sub(began).Round(time.Second), limit)
+		case <-tick.C:
+		}
 		runtime.ReadMemStats(&m)
 		most = max(most, m.HeapInuse)
 		if held := s.r.d.portal.Held(); held > soakMemory {

@@ -173,6 +173,7 @@ func killInside(t *testing.T, name string, restart func(r *powerRig, k *killer, 
 		kills = *cutsFlag
 	}
 	base := testkit.Seed(t)
+	tell := progress(t, kills, "kills")
 	for s := base; s < base+uint64(kills/chain); s++ {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
@@ -197,6 +198,7 @@ func killInside(t *testing.T, name string, restart func(r *powerRig, k *killer, 
 				}
 			}
 			r.files.Close()
+			tell(chain)
 		})
 	}
 }

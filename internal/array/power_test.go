@@ -524,6 +524,17 @@ func (r *powerRig) sized(what string) {
 	}
 }
 
+// progress returns what a case of a test reports its share of the work to: every tenth of the whole is logged.
+func progress(t *testing.T, whole int, what string) func(more int) {
+	var done atomic.Int64
+	return func(more int) {
+		t.Helper()
+		if n := int(done.Add(int64(more))); n*10/whole > (n-more)*10/whole {
+			t.Logf("%d of %d %s", n, whole, what)
+		}
+	}
+}
+
 // TestPowerCuts cuts the power at random moments of a random program, and during the
 // recovery from that, too.
 func TestPowerCuts(t *testing.T) {
@@ -552,6 +563,7 @@ func TestPowerCuts(t *testing.T) {
 		}
 	})
 	const chain = 10 // cuts of one array
+	tell := progress(t, cuts, "cuts")
 	for i := 0; i < cuts; i += chain {
 		s := base + uint64(i/chain)
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
@@ -572,6 +584,7 @@ func TestPowerCuts(t *testing.T) {
 				}
 			}
 			r.files.Close()
+			tell(chain)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -195,6 +196,7 @@ func judgeTruth(t *testing.T, kinds []string, first, n uint64, offload func(kind
 	t.Helper()
 	results := make([]*judged, uint64(len(kinds))*n)
 	next := make(chan int)
+	var ended atomic.Int64
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -209,6 +211,9 @@ func judgeTruth(t *testing.T, kinds []string, first, n uint64, offload func(kind
 					continue
 				}
 				results[at] = weigh(t, what, detect(s.data), s.culprits)
+				if e, all := int(ended.Add(1)), len(results); e*10/all > (e-1)*10/all {
+					t.Logf("%d of %d scenarios", e, all)
+				}
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,6 +27,24 @@ func Seed(t testing.TB) uint64 {
 	}
 	t.Logf("run again with -run '^%s$' -seed %d", t.Name(), s)
 	return s
+}
+
+var (
+	turnsLock sync.Mutex
+	turns     = map[string]uint64{} // by test: how often NextSeeds was asked
+)
+
+// NextSeeds returns the first of n seeds of a random test whose seeds are fixed: given, or, where
+// that is 0, 1 and, as -count repeats the test, what follows on the seeds of the run before.
+func NextSeeds(t testing.TB, given, n uint64) uint64 {
+	if given != 0 {
+		return given
+	}
+	turnsLock.Lock()
+	defer turnsLock.Unlock()
+	turn := turns[t.Name()]
+	turns[t.Name()]++
+	return 1 + turn*n
 }
 
 // GivenSeed is the seed of -seed, or 0.

@@ -217,12 +217,13 @@ func (r *run) erasedAgain(g Group, ended bool) error {
 
 // TestErasures runs programs of erasures and deaths alone, and sees that all of what they are about occurs.
 func TestErasures(t *testing.T) {
-	seeds := uint64(12)
+	seeds := 12
 	if testing.Short() || underRace {
 		seeds = 8
 	}
+	first := firstSeed(t, seeds)
 	var sum struct{ over, written, failed, again int }
-	for seed := *firstFlag; seed < *firstFlag+seeds; seed++ {
+	for seed := first; seed < first+uint64(seeds); seed++ {
 		g := &generator{rng: rand.New(rand.NewPCG(seed, 0xE5))}
 		var groups []Group
 		for range 12 {

@@ -10,14 +10,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 var (
 	seedsFlag = flag.Int("seeds", 0, "number of programs; 0 is the default: 60, each on 3 of the setups. Otherwise each runs on all")
-	firstFlag = flag.Uint64("first", 1, "the first seed")
+	firstFlag = flag.Uint64("first", 0, "the first seed; 0 is 1, from which -count goes on")
 )
 
 const programGroups = 40
+
+// firstSeed returns the first of n seeds, and logs which they are.
+func firstSeed(t *testing.T, n int) uint64 {
+	t.Helper()
+	s := testkit.NextSeeds(t, *firstFlag, uint64(n))
+	t.Logf("seeds %d to %d; -first takes one back", s, s+uint64(n)-1)
+	return s
+}
 
 // some returns the reference and two other setups, so that many seeds see all.
 func some(seed uint64) []Setup {
@@ -39,12 +49,13 @@ func TestPrograms(t *testing.T) {
 			n = 8
 		}
 	}
-	var next, failed atomic.Int64
+	first := firstSeed(t, n)
+	var next, failed, passed atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n) && failed.Load() < 3; i = next.Add(1) - 1 {
-				seed := *firstFlag + uint64(i)
+				seed := first + uint64(i)
 				on := some(seed)
 				if all {
 					on = setups()
@@ -52,6 +63,9 @@ func TestPrograms(t *testing.T) {
 				groups := generate(seed, programGroups)
 				msg := compare(groups, on)
 				if msg == "" {
+					if p := passed.Add(1); p%10 == 0 {
+						t.Logf("%d of %d programs", p, n)
+					}
 					continue
 				}
 				failed.Add(1)

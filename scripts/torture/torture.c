@@ -17,7 +17,8 @@
  * It prints one JSON line for each login ("verified") and at the end ("done"),
  * which comes with SIGTERM or after --seconds, after everything in flight has
  * ended and everything was verified once more. Exit code 1 and a line "wrong" for
- * each (of at most 20) wrong sector; 2 for an unexpected status or no target.
+ * each (of at most 20) wrong sector; 2 for an unexpected status, no target, or
+ * nobody who reads what it prints: whoever started it was killed.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -450,6 +451,13 @@ static void report(const char *event)
 	if (wrong) exit(1);
 }
 
+/* heard reports whether somebody can still read what is printed. */
+static int heard(void)
+{
+	struct pollfd out = { .fd = STDOUT_FILENO };
+	return poll(&out, 1, 0) <= 0 || !(out.revents & POLLERR);
+}
+
 static void on_term(int s) { (void)s; stop = 1; }
 
 int main(int argc, char **argv)
@@ -477,6 +485,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	time_t end = time(NULL) + seconds, waiting = time(NULL);
 	for (;;) {
+		if (!heard()) die("nobody reads what it prints");
 		if (!login() || !verify()) {
 			if (time(NULL) - waiting > patience) die("the target does not come back");
 			logout();
@@ -484,14 +493,14 @@ int main(int argc, char **argv)
 			continue;
 		}
 		report("verified");
-		while (!lost && !stop && time(NULL) < end) {
+		while (!lost && !stop && time(NULL) < end && heard()) {
 			for (int i = 0; i < DEPTH && !lost; i++)
 				if (!slots[i].busy) start(&slots[i]);
 			if (!lost) pump();
 			if (wrong) report("stopped");
 		}
 		while (!lost && busy) pump();
-		if (!lost && verify()) break;
+		if (!lost && heard() && verify()) break;
 		logout();
 		waiting = time(NULL);
 	}

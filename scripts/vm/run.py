@@ -241,6 +241,12 @@ def once(args: argparse.Namespace, rest: list[str]) -> int:
     return summary(todo, run, started, engine)
 
 
+def leave(*_: object) -> None:
+    """Exit for SIGTERM, and let no other cut that short: make sends one after that to the whole group."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    sys.exit(GAVE_UP)
+
+
 def main() -> int:
     """Parse the command line and run the guests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -258,7 +264,7 @@ def main() -> int:
     parser.add_argument("--shell", action="store_true", help="a console instead of a command")
     parser.add_argument("--command", metavar="COMMAND", help="a shell command instead of tests")
     args, rest = parser.parse_known_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(GAVE_UP))
+    signal.signal(signal.SIGTERM, leave)
     try:
         return once(args, rest)
     except (GuestError, image.ImageError) as e:

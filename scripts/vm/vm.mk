@@ -29,13 +29,13 @@ vm-bench: build ## arraysim over TCMU against tcmu-runner and LIO fileio in alte
 	@scripts/vm/run.py --limit 10800 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
 
 vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system, each followed by a check
-	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -k kills_under $(VM_ARGS)
+	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -s -k kills_under $(VM_ARGS)
 
 vm-torture: build ## stress-ng, fs_mark and fio --verify on xfs and ext4 over TCMU, 50 kills of the daemon meanwhile, then fsck
-	@scripts/vm/run.py --limit 3000 --env ARRAYSIM_KILLS=50 tests/vm/test_torture.py $(VM_ARGS)
+	@scripts/vm/run.py --limit 3000 --env ARRAYSIM_KILLS=50 tests/vm/test_torture.py -s $(VM_ARGS)
 
 vm-take-over: build ## 50 hosts with caches that die or fall silent under verified writes, and a silent peer under fio
-	@scripts/vm/run.py --limit 2400 tests/vm/test_takeover.py $(VM_ARGS)
+	@scripts/vm/run.py --limit 2400 tests/vm/test_takeover.py -s $(VM_ARGS)
 
 vm-node-take-over: build ## two nodes that take an array over from each other 20 times below dm-multipath, ext4 and fio --verify
 	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_TAKE_OVERS=20 tests/vm/test_nodes.py -s -k below_a_file_system $(VM_ARGS)

@@ -230,7 +230,7 @@ def test_removal_without_a_server_does_not_hang(array: KernelDaemon) -> None:
 def test_kills_under_a_file_system(array: KernelDaemon, kind: str, folder: Path) -> None:
     """kill -9 at random moments while fio writes and checks; no error reaches it, and fsck finds nothing."""
     rng = random.Random(SEED)
-    print(f"seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
+    print(f"{KILLS} kills, seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}", flush=True)
     with looped(NAA, ["busy"], backstore(Volume("busy", None, size=512 * MiB))) as (disk,):
         mkfs(kind, disk.sd)
         for i in range(KILLS):
@@ -246,6 +246,7 @@ def test_kills_under_a_file_system(array: KernelDaemon, kind: str, folder: Path)
                 array.start()
                 load.finish()
             fsck(kind, disk.sd)
+            print(f"{i + 1} of {KILLS} kills", flush=True)
 
 
 def test_kill_in_the_middle_of_copies(array: KernelDaemon) -> None:

@@ -101,7 +101,7 @@ class Worker(threading.Thread):
 def test_file_systems_under_kills(array: KernelDaemon) -> None:
     """xfs and ext4: no load fails, no file system is damaged, the initiator logs no error (see kernel_log)."""
     rng = random.Random(SEED)
-    print(f"{KILLS} kills, seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
+    print(f"{KILLS} kills, seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}", flush=True)
     kinds = ["xfs", "ext4"]
     stores = [backstore(Volume(kind, None, size=512 * MiB)) for kind in kinds]
     # The commands of a dead daemon wait 30 s, which its start may take when the machine is busy with other things.
@@ -122,11 +122,12 @@ def test_file_systems_under_kills(array: KernelDaemon) -> None:
                     Worker(lambda f=folder: marks(f / "marks")),
                     Worker(lambda f=folder: verified(f / "verified")),
                 ]
-            for _ in range(KILLS):
+            for n in range(KILLS):
                 time.sleep(rng.uniform(1, 5))
                 array.kill()
                 time.sleep(rng.uniform(0, 2))
                 array.start()
+                print(f"{n + 1} of {KILLS} kills", flush=True)
             for w in workers:
                 w.over.set()
             for w in workers:

@@ -9,11 +9,12 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 var (
 	seeds = flag.Int("tier.seeds", 300, "random runs of TestModel, and of TestGuestMoves")
-	first = flag.Uint64("tier.seed", 1, "the first seed of TestModel")
+	first = flag.Uint64("tier.seed", 0, "the first seed of TestModel; 0 is 1, from which -count goes on")
 	stop  = flag.Bool("tier.stop", false, "end TestModel with the first seed that fails")
 	lines = flag.Int("tier.lines", 60, "lines of a failing run that are shown")
 )
@@ -203,12 +204,20 @@ func TestModel(t *testing.T) { runWorlds(t, nil) }
 // TestGuestMoves is TestModel with moves of the guest alone: few worlds of that draw two hosts of which one dies.
 func TestGuestMoves(t *testing.T) { runWorlds(t, (*world).eventGuestMoves) }
 
+// firstSeed returns the first of n seeds, and logs which they are.
+func firstSeed(t *testing.T, n int) uint64 {
+	t.Helper()
+	s := testkit.NextSeeds(t, *first, uint64(n))
+	t.Logf("seeds %d to %d; -tier.seed takes one back", s, s+uint64(n)-1)
+	return s
+}
+
 func runWorlds(t *testing.T, only func(*world)) {
-	t.Logf("seeds %d to %d", *first, *first+uint64(*seeds)-1)
+	from := firstSeed(t, *seeds)
 	mem := &arena{}
 	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	for i := range *seeds {
-		seed := *first + uint64(i)
+		seed := from + uint64(i)
 		w := newWorld(t, seed, mem)
 		w.only = only
 		if !quiet(w) {

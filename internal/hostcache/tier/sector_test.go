@@ -12,9 +12,9 @@ import (
 // at random times. After each death, with the flash's power or without, and after the next one, every sector has
 // what was acknowledged or flushed, or something newer, or is damaged.
 func TestOrdersOfOneBlock(t *testing.T) {
-	t.Logf("seeds %d to %d", *first, *first+uint64(*seeds)-1)
+	from := firstSeed(t, *seeds)
 	for i := range *seeds {
-		seed := *first + uint64(i)
+		seed := from + uint64(i)
 		o := newOrders(t, seed)
 		for range 3 {
 			o.begin()

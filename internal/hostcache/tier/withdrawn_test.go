@@ -148,8 +148,10 @@ func (f *fickle) cut() {
 // array that loses power: all of them end, nothing is left of them, no sector is other than it may
 // be, and a flush tells of a loss. -tier.seed takes a seed back.
 func TestRandomRequestsAreWithdrawn(t *testing.T) {
-	for i := range max(*seeds/3, 1) {
-		seed := *first + uint64(i)
+	n := max(*seeds/3, 1)
+	from := firstSeed(t, n)
+	for i := range n {
+		seed := from + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			f := &fickle{world: newWorld(t, seed, &arena{})}
 			f.traced = true
