@@ -68,6 +68,7 @@ type Client struct {
 	last    uint32                 // number of the last nexus, and of the last call
 	out     []item                 // for the writer
 	turns   ring[*nexus]           // those with commands beyond the window
+	hungry  ring[*hostWindow]      // those that may have no more of it
 	placed  uint64                 // number of the last command that had a place in the window
 	flights []flight
 	free    []uint32 // of flights

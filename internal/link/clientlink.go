@@ -170,10 +170,10 @@ func (c *Client) linkDown() {
 			c.answer(n, *n.queue.first())
 			n.queue.pop()
 		}
-		n.turning, n.host.waits = false, ring[*nexus]{}
+		n.turning, n.host.waits, n.host.hungry = false, ring[*nexus]{}, false
 	}
 	clear(c.out)
-	c.turns, c.out = ring[*nexus]{}, c.out[:0]
+	c.turns, c.hungry, c.out = ring[*nexus]{}, ring[*hostWindow]{}, c.out[:0]
 	for slot := range c.flights {
 		if f := &c.flights[slot]; f.task != nil && !f.written.Load() {
 			n := f.n

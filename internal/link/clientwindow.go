@@ -11,9 +11,10 @@ type hostWindow struct {
 	nexuses  int
 	commands int
 	bytes    int64 // of them
-	// waits are those that have a command, and wait until one of the initiator's ends. There is one then: whoever has none may have
-	// one.
-	waits ring[*nexus]
+	// waits are those that have a command, and wait until one of the initiator's or of another host that waits ends. There is one
+	// of its own then: whoever has none may have one.
+	waits  ring[*nexus]
+	hungry bool // it is among the client's hosts that wait
 }
 
 // hostOf returns what the sessions of an initiator have together.
@@ -48,6 +49,20 @@ func (h *hostWindow) wake() {
 	}
 }
 
+// feed gives a turn to the next host that waits for its share. What another host has had in the window is part of it: who waited
+// for its own commands alone would wait for one that takes long, beside a window that is empty by now.
+func (c *Client) feed() {
+	for c.hungry.len() > 0 {
+		h := *c.hungry.first()
+		c.hungry.pop()
+		h.hungry = false
+		if h.waits.len() > 0 {
+			h.wake()
+			return
+		}
+	}
+}
+
 // turn has the nexus wait for its turn.
 func (n *nexus) turn() {
 	if !n.turning && n.queue.len() > 0 {
@@ -63,7 +78,7 @@ func (c *Client) share() (commands int, bytes int64) {
 }
 
 // pump gives the writer what the window has room for, of all sessions in turn. One that has its share waits until a command of
-// its own ends, one whose host has its share until one of that host ends. Preconditions: the executor is held.
+// its own ends, one whose host has its share until a command of any host ends. Preconditions: the executor is held.
 func (c *Client) pump() {
 	commands, bytes := c.share()
 	sent := false
@@ -82,6 +97,10 @@ func (c *Client) pump() {
 		case !c.leaves(n.host, cost):
 			c.turns.pop()
 			n.host.waits.push(n)
+			if h := n.host; !h.hungry {
+				h.hungry = true
+				c.hungry.push(h)
+			}
 			continue
 		}
 		if c.bytes > 0 && c.bytes+cost > c.window {
@@ -134,6 +153,7 @@ func (c *Client) land(slot uint32) *scsi.Task {
 	n.host.commands--
 	n.turn()
 	n.host.wake()
+	c.feed()
 	f.task, f.n = nil, nil
 	c.free = append(c.free, slot)
 	return t

@@ -2,6 +2,7 @@ package link
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,53 @@ func TestHungHost(t *testing.T) {
 		}
 		r.local.Unlock()
 	}
+}
+
+// A host with one command that takes long had no room for another one while others filled the window: it has when theirs end,
+// and does not wait for its own.
+func TestRoomOfOthers(t *testing.T) {
+	r := newRig(t, unhurried)
+	slow := r.login(hostName).ready()
+	thin, thick := r.devs[scsitest.Thin], r.devs[scsitest.Thick]
+	for _, lun := range []uint64{scsitest.Thick, scsitest.Other} { // hear of the unit attentions
+		for slow.start(scsitest.Command{LUN: lun, CDB: make([]byte, 6)}).wait().Status != scsi.StatusGood {
+		}
+	}
+	r.exec.Lock()
+	thin.Hold, thick.Hold = true, true
+	r.exec.Unlock()
+	const each = 8 << 20
+	long := slow.start(scsitest.Command{LUN: scsitest.Thick, CDB: scsitest.CDB(0x88, 0, 1), In: 512})
+	var others []*running
+	for n, commands := 0, windowBytes/2/each; commands > 0; n, commands = n+1, commands/2 {
+		h := r.login(hostName + strconv.Itoa(n)).ready()
+		for range commands {
+			others = append(others, h.start(scsitest.Command{LUN: scsitest.Thin, CDB: scsitest.CDB(0x88, 0, 1), In: each}))
+		}
+	}
+	next := slow.start(scsitest.Command{LUN: scsitest.Other, CDB: make([]byte, 6), In: each})
+	r.local.Lock()
+	if waits := slow.n.(*nexus).host.waits.len(); waits != 1 {
+		t.Errorf("%d sessions of the host wait for room, want 1", waits)
+	}
+	r.local.Unlock()
+	release := func(d *scsitest.Device) {
+		r.exec.Lock()
+		d.Hold = false
+		d.Release(d.Waiting())
+		r.exec.Unlock()
+	}
+	release(thin)
+	for _, p := range others {
+		p.wait()
+	}
+	select {
+	case <-next.done:
+	case <-time.After(20 * time.Second):
+		t.Error("the window is empty, and a command waits for another one of its host")
+	}
+	release(thick)
+	long.wait()
 }
 
 // A command that follows on the end of a long read is within the window.
