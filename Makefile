@@ -17,7 +17,9 @@ COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HE
 	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
 STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 # What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
-# little of the modules. Nothing is compiled twice, since the build itself waits.
+# little of the modules. Nothing is compiled twice, since the build itself waits. A machine that has the module LAST has had
+# such a build, and needs none of this.
+LAST := github.com/cockroachdb/pebble
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
@@ -28,7 +30,8 @@ help: ## print this list
 
 build: ## build bin/arraysim
 	@echo "building bin/arraysim $(TAGS)"
-	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
+	@[ -e bin/arraysim ] || [ -n "$$($(GO) list -m -f '{{.Dir}}' $(LAST))" ] || \
+		{ export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	@$(BUILD)
 
