@@ -30,7 +30,7 @@ help: ## print this list
 
 build: ## build bin/arraysim
 	@echo "building bin/arraysim $(TAGS)"
-	@[ -e bin/arraysim ] || [ -n "$$($(GO) list -m -f '{{.Dir}}' $(LAST))" ] || \
+	@[ -e bin/arraysim ] || [ -n "$$(GOPROXY=off $(GO) list -m -f '{{.Dir}}' $(LAST) 2>/dev/null)" ] || \
 		{ export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	@$(BUILD)
