@@ -228,9 +228,7 @@ func TestCommandThatWaits(t *testing.T) {
 	r := newRig(t, limits)
 	h := r.login(hostName).ready()
 	d := r.devs[scsitest.Thin]
-	r.exec.Lock()
-	d.Hold = true
-	r.exec.Unlock()
+	r.hang(d)
 	ordered := &scsi.Task{LUN: 0, CDB: scsitest.CDB(0x88, 0, 1), Attr: scsi.AttrOrdered, MaxIn: 512, Bufs: heap{}, Done: func(*scsi.Task) {}}
 	r.local.Lock()
 	h.n.Submit([]*scsi.Task{ordered})

@@ -19,9 +19,7 @@ func TestHungUnit(t *testing.T) {
 	r := newRig(t, unhurried)
 	hung, other := r.login(hostName).ready(), r.login(hostName+"2").ready()
 	d := r.devs[scsitest.Thin]
-	r.exec.Lock()
-	d.Hold = true
-	r.exec.Unlock()
+	r.hang(d)
 	var all []*running
 	for range windowCommands + maxQueued + 10 {
 		all = append(all, hung.start(scsitest.Command{CDB: scsitest.CDB(0x88, 0, 1), In: 512}))
@@ -29,16 +27,8 @@ func TestHungUnit(t *testing.T) {
 	if res := all[len(all)-1].wait(); res.Status != scsi.StatusTaskSetFull {
 		t.Errorf("a command beyond all bounds ends with %02x, want TASK SET FULL", res.Status)
 	}
-	done := other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)})
-	select {
-	case <-done.done:
-	case <-time.After(20 * time.Second):
-		t.Error("a command of another host waits for the unit that does not answer")
-	}
-	r.exec.Lock()
-	d.Hold = false
-	d.Release(d.Waiting())
-	r.exec.Unlock()
+	other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)}).inTime("a command of another host waits for the unit that does not answer")
+	r.release(d)
 	for _, p := range all {
 		p.wait()
 	}
@@ -56,9 +46,7 @@ func TestHungHost(t *testing.T) {
 			hung = append(hung, r.login(hostName).ready())
 		}
 		d := r.devs[scsitest.Thin]
-		r.exec.Lock()
-		d.Hold = true
-		r.exec.Unlock()
+		r.hang(d)
 		var all []*running
 		for range row.each {
 			for _, h := range hung {
@@ -70,16 +58,8 @@ func TestHungHost(t *testing.T) {
 			t.Errorf("%d commands of %d bytes of one host are in the window, of which it may have half", n, row.length)
 		}
 		r.local.Unlock()
-		done := other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)})
-		select {
-		case <-done.done:
-		case <-time.After(20 * time.Second):
-			t.Error("a command of another host waits for the unit that does not answer")
-		}
-		r.exec.Lock()
-		d.Hold = false
-		d.Release(d.Waiting())
-		r.exec.Unlock()
+		other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)}).inTime("a command of another host waits for the unit that does not answer")
+		r.release(d)
 		for _, p := range all {
 			p.wait()
 		}
@@ -104,9 +84,8 @@ func TestRoomOfOthers(t *testing.T) {
 		for slow.start(scsitest.Command{LUN: lun, CDB: make([]byte, 6)}).wait().Status != scsi.StatusGood {
 		}
 	}
-	r.exec.Lock()
-	thin.Hold, thick.Hold = true, true
-	r.exec.Unlock()
+	r.hang(thin)
+	r.hang(thick)
 	const each = 8 << 20
 	long := slow.start(scsitest.Command{LUN: scsitest.Thick, CDB: scsitest.CDB(0x88, 0, 1), In: 512})
 	var others []*running
@@ -122,22 +101,12 @@ func TestRoomOfOthers(t *testing.T) {
 		t.Errorf("%d sessions of the host wait for room, want 1", waits)
 	}
 	r.local.Unlock()
-	release := func(d *scsitest.Device) {
-		r.exec.Lock()
-		d.Hold = false
-		d.Release(d.Waiting())
-		r.exec.Unlock()
-	}
-	release(thin)
+	r.release(thin)
 	for _, p := range others {
 		p.wait()
 	}
-	select {
-	case <-next.done:
-	case <-time.After(20 * time.Second):
-		t.Error("the window is empty, and a command waits for another one of its host")
-	}
-	release(thick)
+	next.inTime("the window is empty, and a command waits for another one of its host")
+	r.release(thick)
 	long.wait()
 }
 

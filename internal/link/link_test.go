@@ -304,9 +304,7 @@ func TestWindow(t *testing.T) {
 	r := newRig(t, unhurried)
 	h := r.login(hostName).ready()
 	d := r.devs[scsitest.Thin]
-	r.exec.Lock()
-	d.Hold = true
-	r.exec.Unlock()
+	r.hang(d)
 	const window = windowCommands / 2 // what one host has of it
 	const n = window + 100
 	var all []*running
@@ -326,10 +324,7 @@ func TestWindow(t *testing.T) {
 			t.Fatalf("command %d: over is %v", i, p.over())
 		}
 	}
-	r.exec.Lock()
-	d.Hold = false
-	d.Release(d.Waiting())
-	r.exec.Unlock()
+	r.release(d)
 	for _, p := range all {
 		p.wait()
 	}

@@ -31,9 +31,7 @@ func TestPause(t *testing.T) {
 	}
 	went := r.gone()
 	d := r.devs[scsitest.Thin]
-	r.exec.Lock()
-	d.Hold = true
-	r.exec.Unlock()
+	r.hang(d)
 	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
 	r.poll("the write at the device", func() bool {
 		r.exec.Lock()
@@ -105,9 +103,7 @@ func TestPauseGivenUp(t *testing.T) {
 		var stuck *running
 		d := r.devs[scsitest.Thin]
 		if hold == nil { // a node that says so, and is wrong
-			r.exec.Lock()
-			d.Hold = true
-			r.exec.Unlock()
+			r.hang(d)
 			stuck = h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
 			r.poll("the write at the device", func() bool {
 				r.exec.Lock()

@@ -184,6 +184,20 @@ func (r *rig) access() scsi.AccessState {
 // again is what a host hears behind a break: the loss of the nexus, and what it may have missed.
 func again(first int) []int { return []int{first, 0x063F0E, 0x062A09, 0x062A01, 0x062A03, 0x062A06} }
 
+// hang has a unit answer nothing that comes from now on, release all that has come, and what comes.
+func (r *rig) hang(d *scsitest.Device) {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	d.Hold = true
+}
+
+func (r *rig) release(d *scsitest.Device) {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	d.Hold = false
+	d.Release(d.Waiting())
+}
+
 func (r *rig) poll(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -254,6 +268,16 @@ func (h *host) start(c scsitest.Command) *running {
 	}
 	h.exec.Unlock()
 	return p
+}
+
+// inTime reports that something is wrong unless the command ends, for which 20 s are enough on a busy machine.
+func (p *running) inTime(otherwise string) {
+	p.h.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		p.h.t.Error(otherwise)
+	}
 }
 
 // over reports whether the command has ended.
