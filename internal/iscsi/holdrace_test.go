@@ -181,20 +181,27 @@ func (d *deaf) SetReadDeadline(t time.Time) error {
 	return d.Conn.SetReadDeadline(t)
 }
 
+// over logs a host in whose connection has these two ends.
+func (r *rig) over(ours, theirs net.Conn) *Client {
+	r.t.Helper()
+	r.portal.start(ours, 1)
+	theirs.SetDeadline(time.Now().Add(patience))
+	r.t.Cleanup(func() { theirs.Close() })
+	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.isIn()
+	return c
+}
+
 // TestIdleReaderIsSpared: a session that has no commands does not end because its reader had no processor while the time for
 // those of others was over.
 func TestIdleReaderIsSpared(t *testing.T) {
 	r := newRig(t, nil)
 	ours, theirs := net.Pipe()
 	link := &deaf{Conn: ours}
-	r.portal.start(link, 1)
-	theirs.SetDeadline(time.Now().Add(patience))
-	defer theirs.Close()
-	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.isIn()
+	c := r.over(link, theirs)
 	link.on.Store(true)
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -234,14 +241,7 @@ func TestEndedBeforeARelease(t *testing.T) {
 			r := newRig(t, nil)
 			ours, theirs := net.Pipe()
 			gate := &gated{Conn: ours, waiting: make(chan struct{}), open: make(chan struct{})}
-			r.portal.start(gate, 1)
-			theirs.SetDeadline(time.Now().Add(patience))
-			defer theirs.Close()
-			c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.isIn()
+			c := r.over(gate, theirs)
 			if err := r.portal.Hold(within(t), false); err != nil {
 				t.Fatal(err)
 			}
