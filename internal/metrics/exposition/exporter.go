@@ -41,9 +41,8 @@ type Exporter struct {
 // executor's). version is the value of the version label of [metrics.BuildInfo].
 func NewExporter(lock sync.Locker, version string, sources ...metrics.Source) *Exporter {
 	x := &Exporter{lock: lock, sources: sources, version: version}
-	types := map[metrics.Kind]dto.MetricType{metrics.Counter: dto.MetricType_COUNTER, metrics.Gauge: dto.MetricType_GAUGE, metrics.Histo: dto.MetricType_HISTOGRAM}
 	for _, f := range metrics.All() {
-		x.families = append(x.families, &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum()})
+		x.families = append(x.families, familyOf(f))
 	}
 	return x
 }

@@ -8,6 +8,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// familyOf is a family without series, as Prometheus has it.
+func familyOf(f *metrics.Family) *dto.MetricFamily {
+	types := [...]dto.MetricType{metrics.Counter: dto.MetricType_COUNTER, metrics.Gauge: dto.MetricType_GAUGE, metrics.Histo: dto.MetricType_HISTOGRAM}
+	return &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum()}
+}
+
 // shown is a series as a scrape shows it. It is made once; set puts new numbers in.
 type shown struct {
 	metric *dto.Metric

@@ -28,14 +28,14 @@ func (t *Text) Add(f *metrics.Family, owner string, labels []string, v float64, 
 
 // WriteTo writes all series, by family in the order of [All], and returns how many bytes that are.
 func (t *Text) WriteTo(w io.Writer) (int64, error) {
-	types := map[metrics.Kind]dto.MetricType{metrics.Counter: dto.MetricType_COUNTER, metrics.Gauge: dto.MetricType_GAUGE, metrics.Histo: dto.MetricType_HISTOGRAM}
 	sum := int64(0)
 	for i, series := range t.families {
 		if len(series) == 0 {
 			continue
 		}
-		f := metrics.All()[i]
-		n, err := expfmt.MetricFamilyToText(w, &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum(), Metric: series})
+		f := familyOf(metrics.All()[i])
+		f.Metric = series
+		n, err := expfmt.MetricFamilyToText(w, f)
 		if sum += int64(n); err != nil {
 			return sum, err
 		}
