@@ -35,9 +35,9 @@ build: ## build bin/arraysim
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	@$(BUILD)
 
-# It forwards commands and writes no Parquet; with C, all that it imports is compiled once more.
+# With C, all that it imports is compiled once more.
 plugin: ## build bin/handler_arraysim.so, with which tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
-	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -tags noparquet -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
+	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
 	@rm -f bin/handler_arraysim.h
 
 run: ## build and start the array on 127.0.0.1, data in ./data; the first time soon, while the complete binary is compiling
