@@ -49,17 +49,15 @@ func (h *hostWindow) wake() {
 	}
 }
 
-// feed gives a turn to the next host that waits for its share. What another host has had in the window is part of it: who waited
-// for its own commands alone would wait for one that takes long, beside a window that is empty by now.
+// feed gives a turn to each host that waits for its share. What another host has had in the window is part of it: who waited
+// for its own commands alone would wait for one that takes long, beside a window that is empty by now. A command that ends may
+// have left room for many, and not for the first of them.
 func (c *Client) feed() {
-	for c.hungry.len() > 0 {
+	for range c.hungry.len() {
 		h := *c.hungry.first()
 		c.hungry.pop()
 		h.hungry = false
-		if h.waits.len() > 0 {
-			h.wake()
-			return
-		}
+		h.wake()
 	}
 }
 

@@ -110,6 +110,50 @@ func TestRoomOfOthers(t *testing.T) {
 	long.wait()
 }
 
+// Two commands that fill the window leave room for many hosts when they end: each of those has it then.
+func TestRoomForMany(t *testing.T) {
+	r := newRig(t, unhurried)
+	thin, thick := r.devs[scsitest.Thin], r.devs[scsitest.Thick]
+	var slow []*host
+	for n := range 5 {
+		h := r.login(hostName + strconv.Itoa(n)).ready()
+		for h.start(scsitest.Command{LUN: scsitest.Thick, CDB: make([]byte, 6)}).wait().Status != scsi.StatusGood {
+			continue // it hears of the unit attentions
+		}
+		slow = append(slow, h)
+	}
+	r.hang(thin)
+	r.hang(thick)
+	var long, large, next []*running
+	for _, h := range slow {
+		long = append(long, h.start(scsitest.Command{LUN: scsitest.Thick, CDB: scsitest.CDB(0x88, 0, 1), In: 512}))
+	}
+	for _, name := range []string{"c", "d"} {
+		large = append(large, r.login(hostName+name).ready().start(scsitest.Command{LUN: scsitest.Thin, CDB: scsitest.CDB(0x88, 0, 1), In: 63 << 20}))
+	}
+	for _, h := range slow {
+		next = append(next, h.start(scsitest.Command{LUN: scsitest.Thick, CDB: scsitest.CDB(0x88, 0, 1), In: 4 << 20}))
+	}
+	r.local.Lock()
+	if n := r.client.hungry.len(); n != len(slow) {
+		t.Errorf("%d hosts wait for room, want %d", n, len(slow))
+	}
+	r.local.Unlock()
+	r.release(thin)
+	for _, p := range large {
+		p.wait()
+	}
+	r.poll("room for all", func() bool { // though none of theirs ends
+		r.local.Lock()
+		defer r.local.Unlock()
+		return len(r.client.flights)-len(r.client.free) == len(long)+len(next)
+	})
+	r.release(thick)
+	for _, p := range append(long, next...) {
+		p.wait()
+	}
+}
+
 // A command that follows on the end of a long read is within the window.
 func TestWindowOfLongReads(t *testing.T) {
 	r := newRig(t, unhurried)
