@@ -44,9 +44,9 @@ func share(n, of int) float64 {
 
 func (s *scored) String() string {
 	known := max(s.known, 1)
-	return fmt.Sprintf("%3d runs | sources %3d (and %d below the floor) precision %.3f recall %.3f, missed %d of which %d below the floor that is reported | bytes found %.3f overstated %.3f, largest x %.2f | towers %3d seen %3d missed %2d false %2d | causes right %3d wrong %2d unknown %2d joint %2d",
+	return fmt.Sprintf("%3d runs | sources %3d (and %d below the floor) precision %.3f recall %.3f, missed %d of which %d below the floor that is reported | bytes found %.3f overstated %.3f, largest x %.2f | towers %3d seen %3d missed %2d false %2d | causes right %3d wrong %2d unknown %2d joint %2d, precision of those named %.3f",
 		s.runs, s.culprits, s.small, share(s.accused-s.wrong, s.accused), share(s.found, s.culprits), s.culprits-s.found, s.hidden, s.bytes/known, s.over/known, s.largest,
-		s.real, s.seen, s.missed, s.false, s.right, s.wrongCause, s.unsaid, s.joint)
+		s.real, s.seen, s.missed, s.false, s.right, s.wrongCause, s.unsaid, s.joint, share(s.right, s.right+s.wrongCause))
 }
 
 // scoreField carries a case out and scores what analyze says of it.

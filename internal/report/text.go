@@ -164,6 +164,10 @@ func advise(f *Findings) []string {
 		case "unknown":
 			say("The cause of the tower in pool %s is unknown: these counters lack %s.", t.Pool, strings.Join(t.Missing, ", "))
 		case "back end":
+			if t.full {
+				say("The write cache of pool %s was full because its back end took less than at other times: look at the back end and at reads.", t.Pool)
+				break
+			}
 			say("The write cache of pool %s had room: look at the back end and at reads.", t.Pool)
 		}
 	}

@@ -18,14 +18,15 @@ type Tower struct {
 	Worst   []Hit   `json:"worst"`
 	// Cause is "undercover" (an offload filled the partition), "hosts" (they did), "cache"
 	// (it was full, and nobody can be named, or its cap was lowered), "back end" (it was not full, or the disks took
-	// less than at other times while it was) or "unknown", with what is missing to tell.
+	// less than at other times while it was, and nobody brought as much more) or "unknown", with what is missing to tell.
 	Cause   string   `json:"cause"`
 	Missing []string `json:"missing,omitempty"`
 	Culprit string   `json:"culprit,omitempty"`
 	Shares  *Share   `json:"shares,omitempty"`
 
 	culprit *Undercover
-	highest int // the worst sample
+	highest int  // the worst sample
+	full    bool // the partition was full
 }
 
 // Hit is a volume in a tower.
@@ -160,33 +161,42 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 			return
 		}
 	}
+	t.full = true
 	sum := make(Series, len(d.Times))
 	busiest, most := "", 0.0
+	var elsewhere []float64
 	for i := range sum {
 		sum[i] = total(vols, i, func(v *Volume) float64 { return v.Host[write][i] })
+		if i < t.from || i > t.to {
+			elsewhere = append(elsewhere, sum[i])
+			continue
+		}
 		for _, v := range vols {
-			if x := v.Host[write][i]; x > most && i >= t.from && i <= t.to {
+			if x := v.Host[write][i]; x > most {
 				busiest, most = v.Name, x
 			}
 		}
 	}
 	usual, now := quantile(sum, 0.33), quantile(sum[t.from:t.to+1], 0.5)
 	lost := d.roomLost(t, p)
-	slow, can := d.slowDisks(t, p, vols)
+	slow, took, can := d.slowDisks(t, p, vols)
 	switch {
 	case math.IsNaN(usual) || math.IsNaN(now):
 		unknown(needHost)
 	// Whoever brought more than is usual: the copy, or hosts.
-	case culprit != nil && below >= now-usual:
+	case culprit != nil && below >= now-usual && filled(slow, now+below-usual, below, can-took):
 		t.Cause, t.Culprit = "undercover", culprit.Volume
 		t.culprit = culprit
 	// A cap that was lowered is why, unless hosts brought more than it lost and than the disks took before.
 	case lost > 0 && (now <= can || lost > (now-usual)*t.seconds(d)):
 		t.Cause = "cache"
-	case now >= 1.1*usual:
+	// Of hosts that brought more to disks that took less, the latter are why only if hosts brought no more than in the
+	// mean of other times. Else what they wrote may lie worse for the disks, which these counters do not show.
+	case now >= 1.1*usual && slow == Yes && now > 1.1*average(elsewhere):
+		unknown(needPlace)
+	case now >= 1.1*usual && slow != Yes:
 		t.Cause, t.Culprit = "hosts", busiest
-	// Nobody brought more, and the disks took less than they can. (Had hosts brought more, their writes might only
-	// lie worse for the disks than what these took at other times.)
+	// Nobody brought more, and the disks took less than they can.
 	case slow == Yes:
 		t.Cause = "back end"
 	case slow == Unknown:
@@ -194,6 +204,24 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 	default:
 		t.Cause = "cache"
 	}
+}
+
+// filled says whether a copy that brought below, in bytes a second, can have filled a partition. What leaves a full
+// one is what comes. So if all together brought less than usual (more is negative), or the disks took less than
+// elsewhere by more than the copy brought, the partition is full because of the disks: the copy is only beside it.
+func filled(slow Answer, more, below, less float64) bool {
+	return slow == No || more >= 0 && (slow == Unknown || below >= less)
+}
+
+// average is the mean of those values that are known, NaN without any.
+func average(values []float64) float64 {
+	sum, n := math.NaN(), 0.0
+	for _, x := range values {
+		if add(&sum, x); !math.IsNaN(x) {
+			n++
+		}
+	}
+	return sum / n
 }
 
 // seconds is how long a tower's samples are.
@@ -215,9 +243,11 @@ const (
 // slowDisks says whether the disks took less in a tower than they can. While a partition is full
 // its destager does all that it can, so what leaves the cache then is what the disks take; and they can take what
 // they took at any other time. It is not known without a sample that was full throughout: what left
-// in one that was full for a part is a mean with the rest. can is what they took elsewhere, in bytes a second.
-func (d *Data) slowDisks(t *Tower, p *Pool, vols []*Volume) (slow Answer, can float64) {
-	now, other := math.NaN(), []float64{}
+// in one that was full for a part is a mean with the rest. took is what they took then, and can what they took elsewhere,
+// in bytes a second.
+func (d *Data) slowDisks(t *Tower, p *Pool, vols []*Volume) (slow Answer, took, can float64) {
+	took = math.NaN()
+	var other []float64
 	for i := range d.Times {
 		out := total(vols, i, func(v *Volume) float64 { return v.Lower[i] })
 		if math.IsNaN(out) {
@@ -227,18 +257,18 @@ func (d *Data) slowDisks(t *Tower, p *Pool, vols []*Volume) (slow Answer, can fl
 		case i < t.from || i > t.to:
 			other = append(other, out)
 		case p.Full[i] >= fullThroughout:
-			now = highest(now, out)
+			took = highest(took, out)
 		}
 	}
 	// The highest of many is of noise, too.
 	can = quantile(other, 0.95)
 	switch {
-	case math.IsNaN(now) || math.IsNaN(can):
-		return Unknown, can
-	case now < slowBelow*can:
-		return Yes, can
+	case math.IsNaN(took) || math.IsNaN(can):
+		return Unknown, took, can
+	case took < slowBelow*can:
+		return Yes, took, can
 	}
-	return No, can
+	return No, took, can
 }
 
 // roomLost is by how many bytes the partition's cap was lower in a tower than before, 0 if by less than a tenth.

@@ -64,6 +64,7 @@ const (
 	needFullness = "how full the partition is (fullness)"
 	needCap      = "the partition's cap (limit_bytes)"
 	needOutflow  = "what leaves the cache (lower_bytes) in samples through all of which the partition was full: shorter ones have some"
+	needPlace    = "where hosts wrote: more came and the disks took less, as they do of what lies scattered, and as slow ones do"
 	needOps      = "operations (reads, writes)"
 	needTime     = "response times (read_seconds, write_seconds)"
 	needUsual    = "response times of a second sample: one alone does not say what is usual"

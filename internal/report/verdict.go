@@ -60,8 +60,11 @@ func (f *Findings) response(t *Tower) string {
 		return fmt.Sprintf("no response took %d times the usual", towerFactor)
 	}
 	why := causes[t.Cause]
-	if why == "" {
+	switch {
+	case why == "":
 		why = "and these counters lack what would say why"
+	case t.Cause == "back end" && t.full:
+		why = "with a full write cache because its back end took less than at other times"
 	}
 	return fmt.Sprintf("pool %s answered in %s instead of %s, %s", t.Pool, millis(t.Height), millis(t.Base), why)
 }
@@ -316,7 +319,7 @@ var columns = struct{ Pools, Holders, Undercover, Labelled, Towers []column }{
 		{"height, usually", "the mean response of all I/O in the worst sample, and outside towers"},
 		{"load", "I/Os a second, against those outside: below 1 it is not the load that made it"},
 		{"volumes", "how many of the active ones were hit"},
-		{"cause", "undercover: an offload filled the cache; hosts: they did; cache: it was full, and nobody can be named; back end: it was not full"},
+		{"cause", "undercover: an offload filled the cache; hosts: they did; cache: it was full, and nobody can be named; back end: it was not full, or the disks took less than at other times"},
 		{"source", "the volume that filled the cache"},
 		{"offload gone, cap doubled, cap gone", "by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool; no help: not at either end of what the counters leave open"},
 	},

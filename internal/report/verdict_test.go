@@ -28,6 +28,8 @@ func TestSentence(t *testing.T) {
 			"Offloads wrote at least 5.14 GB to 2 volumes, most of it to clone, below what hosts see; no response took 4 times the usual."},
 		{"an offload and a tower of the disks", Findings{Floor: floor, Undercover: []Undercover{clone}, Towers: []Tower{disks}},
 			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; pool q answered in 9000 ms instead of 1 ms, although its write cache had room, so look at its back end."},
+		{"a tower of slow disks", Findings{Floor: floor, Towers: []Tower{{Pool: "q", Height: 9, Base: 0.001, Cause: "back end", full: true}}},
+			"These counters prove no undercover write, and would not show every one below 67.1 MB; pool q answered in 9000 ms instead of 1 ms, with a full write cache because its back end took less than at other times."},
 		{"towers that nobody can be asked about", Findings{Floor: floor, Undercover: []Undercover{clone}, Refused: refused},
 			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; for some pools they do not show how slow responses were."},
 		{"the label alone", Findings{Floor: floor, Labelled: []Labelled{{Volume: "clone", Bytes: 5e6}}},
