@@ -3,6 +3,7 @@ package array
 import (
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -58,5 +59,15 @@ func TestFlowsAddUp(t *testing.T) {
 	}
 	if mean := p.UsedSeconds(); mean < float64(limit)/2 || mean > float64(limit) || v.DirtySeconds() > mean {
 		t.Errorf("in a second the integral of what is used grew to %.0f, that of the volume to %.0f", mean, v.DirtySeconds())
+	}
+}
+
+// TestNoRingWithoutPayload: an array that logs nothing has no memory for it. There are simulations that
+// make thousands of arrays.
+func TestNoRingWithoutPayload(t *testing.T) {
+	o := Options{CacheBytes: 1 << 30}
+	o.fill()
+	if with, without := o.region(true).Region().Log, o.region(false).Region().Log; with != 128<<20 || without != nvlog.MinLogBytes {
+		t.Errorf("the log of a cache of 1 GiB has %d bytes, and without payload %d", with, without)
 	}
 }

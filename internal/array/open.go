@@ -105,7 +105,11 @@ func (o *Options) region(payload bool) nvlog.Layout {
 	// Pages above the limit are those that are between two owners: overwritten or
 	// destaged, and not yet free.
 	pages := limit + max(limit/8, 2*piecePages)
-	return nvlog.Layout{Rows: o.CounterRows, Pages: pages, LogBytes: max(o.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload}
+	l := nvlog.Layout{Rows: o.CounterRows, Pages: pages, LogBytes: nvlog.MinLogBytes, Payload: payload}
+	if payload { // else nothing is ever logged: a ring would be cleared and scanned in each of thousands of short simulations
+		l.LogBytes = max(o.LogBytes, nvlog.MinLogBytes) &^ 7
+	}
+	return l
 }
 
 // Region returns the name and the layout of the region that Open will ask the store for, which keeps payload: by them one

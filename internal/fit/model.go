@@ -33,6 +33,9 @@ type Model struct {
 
 	memo      sync.Map // latencies by what they depend on
 	profiles  sync.Map // profiles by their settings
+	taken     sync.Once
+	template  *profile.Template // of the profiles, and why there is none
+	untaken   error
 	scenarios sync.Map // scenarios by their load
 }
 
@@ -229,24 +232,23 @@ func (m *Model) run(o *Observation, params []Parameter, values []float64) (float
 // fitted is the name of the profile in the model's scenarios.
 const fitted = "fitted"
 
-// noKey is where profiles has the one without settings.
-const noKey = ""
-
 // profile returns the profile with some settings. Most simulations of a look share one.
 func (m *Model) profile(adjust map[string]any) (*profile.Profile, error) {
 	key := fmt.Sprint(adjust)
 	if p, ok := m.profiles.Load(key); ok {
 		return p.(*profile.Profile), nil
 	}
-	base, ok := m.profiles.Load(noKey)
-	if !ok {
+	m.taken.Do(func() {
 		p, err := profile.Load(m.Profile)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			m.template, err = p.Template()
 		}
-		base, _ = m.profiles.LoadOrStore(noKey, p)
+		m.untaken = err
+	})
+	if m.untaken != nil {
+		return nil, m.untaken
 	}
-	p, err := base.(*profile.Profile).With(adjust)
+	p, err := m.template.With(adjust)
 	if err == nil {
 		m.profiles.Store(key, p)
 	}

@@ -30,27 +30,68 @@ func (p *Profile) With(settings map[string]any) (*Profile, error) {
 		c := *p
 		return &c, nil
 	}
+	t, err := p.Template()
+	if err != nil {
+		return nil, err
+	}
+	return t.With(settings)
+}
+
+// Template is a profile that many others are made from: it is taken apart once. Safe for concurrent use.
+type Template struct {
+	of   *Profile
+	tree any // of its document; nobody changes it
+}
+
+// Template returns the profile's template.
+func (p *Profile) Template() (*Template, error) {
 	text, err := yaml.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return nil, err
+	t := &Template{of: p}
+	return t, yaml.Unmarshal(text, &t.tree)
+}
+
+// With is [Profile.With] of the profile that the template is of.
+func (t *Template) With(settings map[string]any) (*Profile, error) {
+	if len(settings) == 0 {
+		return t.of.With(nil)
 	}
+	tree := cloneTree(t.tree)
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		if err := SetPath(tree, k, settings[k]); err != nil {
-			return nil, fmt.Errorf("profile %s: %w", p.Name, err)
+			return nil, fmt.Errorf("profile %s: %w", t.of.Name, err)
 		}
 	}
-	if text, err = yaml.Marshal(tree); err != nil {
+	text, err := yaml.Marshal(tree)
+	if err != nil {
 		return nil, err
 	}
 	c, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("profile %s: %w", p.Name, err)
+		return nil, fmt.Errorf("profile %s: %w", t.of.Name, err)
 	}
 	return c, nil
+}
+
+// cloneTree returns a copy of a YAML document that was read into maps and lists.
+func cloneTree(tree any) any {
+	switch n := tree.(type) {
+	case map[string]any:
+		c := make(map[string]any, len(n))
+		for k, v := range n {
+			c[k] = cloneTree(v)
+		}
+		return c
+	case []any:
+		c := make([]any, len(n))
+		for i, v := range n {
+			c[i] = cloneTree(v)
+		}
+		return c
+	}
+	return tree
 }
 
 // SetPath changes one value of a YAML document that was read into maps and lists.

@@ -24,9 +24,31 @@ type cacheNode struct {
 	prev, next uint32
 }
 
+// firstChunks is how many chunks a cache has memory for at first: many simulations are short, and touch
+// few of a large cache's.
+const firstChunks = 1 << 10
+
 func newReadCache(chunks int, hit int64) *readCache {
-	size := bits.Len(uint(2*chunks - 1))
-	return &readCache{hit: hit, slots: block.Table[uint64](max(8, 1<<size)), shift: uint(32 - max(3, size)), nodes: block.Table[cacheNode](chunks + 1)[:1], limit: chunks}
+	c := &readCache{hit: hit, nodes: make([]cacheNode, 1), limit: chunks}
+	c.grow(min(chunks, firstChunks))
+	return c
+}
+
+// grow makes room for so many chunks, which are more than there are.
+func (c *readCache) grow(chunks int) {
+	size := max(3, bits.Len(uint(2*chunks-1)))
+	was := c.slots
+	c.slots, c.shift = block.Table[uint64](1<<size), uint(32-size)
+	for _, s := range was {
+		if s != 0 {
+			at := c.home(s >> 32)
+			for c.slots[at] != 0 {
+				at = (at + 1) & (len(c.slots) - 1)
+			}
+			c.slots[at] = s
+		}
+	}
+	c.nodes = append(block.Table[cacheNode](chunks + 1)[:0], c.nodes...)
 }
 
 // hash returns 32 bits that tell keys apart and say where the search for one begins: neighbours
@@ -77,6 +99,10 @@ func (c *readCache) touch(medium, off, n uint64) bool {
 			c.unlink(i)
 		case len(c.nodes) <= c.limit:
 			all = false
+			if len(c.nodes) == cap(c.nodes) {
+				c.grow(min(2*len(c.nodes), c.limit))
+				at = c.find(key)
+			}
 			i = uint32(len(c.nodes))
 			c.nodes = append(c.nodes, cacheNode{key: key})
 			c.put(at, i)

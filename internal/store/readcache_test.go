@@ -12,7 +12,7 @@ import (
 // and far apart, in tables that are half full.
 func TestReadCacheIsLRU(t *testing.T) {
 	r := rand.New(rand.NewPCG(testkit.Seed(t), 1))
-	for _, limit := range []int{1, 3, 8, 100, 700} {
+	for _, limit := range []int{1, 3, 8, 100, 700, 3 * firstChunks} {
 		c, want := newReadCache(limit, 1), []uint64(nil)
 		for i := range 20000 {
 			key := uint64(r.IntN(3))<<44 | uint64(r.IntN(4))<<40 | uint64(float64(3*limit)*r.Float64()*r.Float64())
@@ -28,6 +28,17 @@ func TestReadCacheIsLRU(t *testing.T) {
 			}
 			want = append(want, key)
 		}
+	}
+}
+
+// TestReadCacheGrows: a cache has memory for what was touched, and not for all that it could have.
+func TestReadCacheGrows(t *testing.T) {
+	c := newReadCache(1<<20, 1)
+	for chunk := range uint64(10 * firstChunks) {
+		if n := max(2*chunk, firstChunks) + 2; uint64(cap(c.nodes)) > n || uint64(len(c.slots)) > 4*n {
+			t.Fatalf("with %d chunks the cache has room for %d, and %d slots", chunk, cap(c.nodes), len(c.slots))
+		}
+		c.touch(1, chunk*chunkBytes, 1)
 	}
 }
 

@@ -32,27 +32,49 @@ func (s *Space) CheckExtents(u Users, from, n int) (problems []string) {
 			add("extent %d is worth a discard, and no round would find it", e)
 		}
 		x := s.known(e)
-		referred, homes := u.Refs.extent(e)
+		referred, homes, several := u.Refs.extent(e)
 		if x == nil || used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && referred == 0 {
 			continue
 		}
-		if why := s.wrongTables(x, e, used); why != "" {
-			add("extent %d: %s", e, why)
+		if !several && s.plain(x) && s.agrees(x, e, used, referred, homes, u.Garbage) { // nearly all are
+			continue
 		}
-		for i := range uint64(layout.ExtentGrains) {
-			g := uint64(e)*layout.ExtentGrains + i
-			gi, free, sole := s.grain(x, g), used>>i&1 == 0, s.sole[e]>>i&1 != 0
-			if sole != (gi.refs+gi.held == 1) {
-				add("grain %d has %d references and holds, the mark of those with one says %t", g, gi.refs+gi.held, sole)
+		problems = s.checkGrains(problems, u, x, e, used, homes)
+	}
+	return problems
+}
+
+// plain reports whether the bits of an extent are all that there is to know of its grains, and whose they
+// are: none is shared, held or pinned.
+func (s *Space) plain(x *extentInfo) bool {
+	return x.refs == 0 && x.held == 0 && x.pins == 0 && x.shared == 0 && x.holds == 0 && x.pinned == 0 && (x.homes == 0 || x.homed != 0)
+}
+
+// agrees reports whether checkGrains would find nothing wrong with an extent that is plain and whose
+// grains have one reference from the maps at the most: which have one is referred.
+func (s *Space) agrees(x *extentInfo, e int, used, referred, homes uint64, garbage bool) bool {
+	return s.sole[e] == used && referred == used && x.homed&^used == 0 && (x.homed&^homes == 0 || garbage)
+}
+
+// checkGrains is CheckExtents of one extent, grain by grain. It appends to problems.
+func (s *Space) checkGrains(problems []string, u Users, x *extentInfo, e int, used, homes uint64) []string {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if why := s.wrongTables(x, e, used); why != "" {
+		add("extent %d: %s", e, why)
+	}
+	for i := range uint64(layout.ExtentGrains) {
+		g := uint64(e)*layout.ExtentGrains + i
+		gi, free, sole := s.grain(x, g), used>>i&1 == 0, s.sole[e]>>i&1 != 0
+		if sole != (gi.refs+gi.held == 1) {
+			add("grain %d has %d references and holds, the mark of those with one says %t", g, gi.refs+gi.held, sole)
+		}
+		if inMaps := u.Refs.Of(g); gi.refs != inMaps || gi.held != 0 || (gi.refs == 0) != free { // hardly any is like that
+			if why := gi.wrong(free, inMaps, u); why != "" {
+				add("grain %d %s", g, why)
 			}
-			if inMaps := u.Refs.Of(g); gi.refs != inMaps || gi.held != 0 || (gi.refs == 0) != free { // hardly any is like that
-				if why := gi.wrong(free, inMaps, u); why != "" {
-					add("grain %d %s", g, why)
-				}
-			}
-			if x.homed&used&^homes>>i&1 != 0 && !u.Garbage {
-				add("grain %d is marked as the home of window %d of volume %d, which does not have it", g, gi.home-1, gi.owner)
-			}
+		}
+		if x.homed&used&^homes>>i&1 != 0 && !u.Garbage {
+			add("grain %d is marked as the home of window %d of volume %d, which does not have it", g, gi.home-1, gi.owner)
 		}
 	}
 	return problems

@@ -86,12 +86,14 @@ func (c *Counts) AddHome(g uint64) {
 	x.homes[e] |= 1 << in(g)
 }
 
-// extent returns which grains of an extent have references, and which are homes.
-func (c *Counts) extent(e int) (referred, homes uint64) {
+// extent returns which grains of an extent have references, which are homes, and whether there is one
+// with several references.
+func (c *Counts) extent(e int) (referred, homes uint64, several bool) {
 	if x := c.chunks[e/countExtents]; x != nil {
-		return x.once[e%countExtents], x.homes[e%countExtents]
+		e %= countExtents
+		return x.once[e], x.homes[e], x.more[e] != nil
 	}
-	return 0, 0
+	return 0, 0, false
 }
 
 // Watch has counts hear of grains that become homes from now on, until Unwatch.

@@ -187,12 +187,8 @@ func (s *Space) isFree(g uint64) bool {
 // that are online. It is the caller's to ask Available first, or to know that the grain is reserved
 // for it.
 func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
-	if t.extent == noExtent || s.used[t.extent] == allocatedFull || s.anyDown && s.isDown(t.extent) {
-		e, ok := s.pickExtent()
-		if !ok {
-			return 0, false
-		}
-		t.extent = e
+	if s.mustTurn(t) && !s.turn(t) {
+		return 0, false
 	}
 	bit := bits.TrailingZeros64(^s.used[t.extent])
 	s.use(t.extent, 1<<bit)
@@ -201,6 +197,20 @@ func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
 	s.allocated++
 	t.allocated++
 	return g, true
+}
+
+// mustTurn reports whether the extent that a tenant takes grains from has none for it.
+func (s *Space) mustTurn(t *Tenant) bool {
+	return t.extent == noExtent || s.used[t.extent] == allocatedFull || s.anyDown && s.isDown(t.extent)
+}
+
+// turn gives a tenant another extent to take grains from; false means that none has any.
+func (s *Space) turn(t *Tenant) bool {
+	e, ok := s.pickExtent()
+	if ok {
+		t.extent = e
+	}
+	return ok
 }
 
 // pickExtent finds an extent with room, an empty one where there is one. It looks at no extent that has

@@ -23,6 +23,10 @@ func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
 // eachGrain calls fn for each grain that the layers of a window, or of a packed leaf, lie in: one or two
 // of each.
 func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
+	if s.Kind() == window.KindData && window.Aligned(s.Value()) { // nearly all are
+		fn(s.Value() >> layout.WindowShift)
+		return
+	}
 	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
 		if window.Aligned(base) {
 			fn(base >> layout.WindowShift)

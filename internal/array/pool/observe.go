@@ -71,13 +71,19 @@ func (v *Volume) Import(r block.Range) error {
 		v.Apply(&run)
 		run.Count = 0
 	}
-	for at := r.Start; at < r.End(); at += layout.WindowSectors {
-		if v.Map.HasData(at >> layout.WindowShift) {
+	for at := r.Start; at < r.End(); {
+		w := at >> layout.WindowShift
+		if n := v.Map.Fill(w, (r.End()-at)>>layout.WindowShift); n > 0 {
+			at += n << layout.WindowShift
 			continue
 		}
-		g, ok := v.Map.Allocate(at >> layout.WindowShift)
+		if v.Map.HasData(w) {
+			at += layout.WindowSectors
+			continue
+		}
+		g, ok := v.Map.Allocate(w)
 		for !ok && set.Arena.HasGarbageOf(v.pool.Alloc) {
-			g, ok = v.Map.Allocate(at >> layout.WindowShift)
+			g, ok = v.Map.Allocate(w)
 		}
 		if !ok {
 			apply()
@@ -89,6 +95,7 @@ func (v *Volume) Import(r block.Range) error {
 			run.Start, run.Phys = at, phys
 		}
 		run.Count += layout.WindowSectors
+		at += layout.WindowSectors
 	}
 	apply()
 	v.Account()
