@@ -2,7 +2,6 @@ package tier
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -311,7 +310,7 @@ func (d *Disk) begin(r *block.Request) {
 // route starts an op by what its request asks for. One that was parked comes here again: the device below may have shrunk since.
 func (d *Disk) route(o *op) {
 	r := o.req
-	if r.Op != block.OpStatus && slices.ContainsFunc(o.ranges, func(g block.Range) bool { return !g.Within(d.info.Sectors) }) {
+	if r.Op != block.OpStatus && !o.within(d.info.Sectors) {
 		d.answer(o, block.OutOfRange)
 		d.close(o)
 		return
