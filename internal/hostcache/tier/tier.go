@@ -137,7 +137,7 @@ type Disk struct {
 	sealed       sealState
 	losses       uint64 // of power below
 	lostWrites   bool   // there was one that no flush has told of
-	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
+	barriers     bool   // a client asks for durability, by a flush or FUA: what it made durable here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	leaving      *leaving // while another disk copies what is here

@@ -21,6 +21,9 @@ func startFlashWrite(o *op) {
 	}
 	d.reserved += r.Count
 	d.flashWrites++
+	if o.req.Flags&block.FUA != 0 {
+		d.barriers = true // of clients that never flush, this is all that says it
+	}
 	for _, p := range d.active {
 		if p.mode == destageMode && p.overlaps(r) {
 			p.rewrite(r)
