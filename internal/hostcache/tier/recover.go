@@ -371,7 +371,7 @@ func (r *recovery) apply(b []byte) error {
 				b = b[4:]
 			}
 		case recForgotten:
-			if len(b) < 5 {
+			if len(b) < forgottenRecord {
 				return cut
 			}
 			frame := le.Uint32(b[1:])
@@ -379,7 +379,7 @@ func (r *recovery) apply(b []byte) error {
 				delete(r.blocks, k)
 				delete(r.frames, frame)
 			}
-			b = b[5:]
+			b = b[forgottenRecord:]
 		case recGeneration:
 			if len(b) < generationRecord {
 				return cut

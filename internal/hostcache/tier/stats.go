@@ -8,7 +8,7 @@ import (
 // Stats are counters since the start. Sectors are of 512 bytes.
 type Stats struct {
 	FilledSectors      uint64
-	FillsSkipped       uint64 // for lack of memory or of a frame, or because the block is not admitted
+	FillsSkipped       uint64 // for lack of memory, of a frame or of room in the journal, or because the block is not admitted
 	DestagedSectors    uint64
 	DestageErrors      uint64
 	NoSpaceBelow       uint64 // of those, because the pool below is full

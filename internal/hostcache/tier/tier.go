@@ -61,7 +61,8 @@ type Options struct {
 	// Observer hears of every request; nil: nobody.
 	Observer Observer
 
-	piece int // slots of a piece in tests, whose caches are smaller than one; 0 is pieceSlots
+	piece int    // slots of a piece in tests, whose caches are smaller than one; 0 is pieceSlots
+	slack uint64 // bytes of records behind a full snapshot, in tests; 0 is what the flash's size says
 }
 
 // Observer hears of the requests of a Disk, on its executor. It must not keep them.
@@ -203,10 +204,13 @@ func (d *Disk) layOut() error {
 	frames := size / blockBytes
 	d.j = journal{d: d, on: !d.opt.Volatile}
 	if d.j.on {
-		slack := min(max(size/64, 192<<10), 4<<20)
+		d.j.slack = align(min(max(size/64, 192<<10), 4<<20))
+		if d.opt.slack > 0 {
+			d.j.slack = align(d.opt.slack)
+		}
 		entries := frames * entrySize(d.per)
 		pieces := entries/(pieceBytes-batchHead-entrySize(d.per)) + 2
-		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + align(slack)
+		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + d.j.slack
 		if labelBytes+2*d.j.half >= size {
 			return fmt.Errorf("hostcache: a flash device of %d bytes is too small for a journal; give 1 MiB or more", size)
 		}
