@@ -1,0 +1,62 @@
+package tier
+
+import (
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// What the counters count, and what they do not.
+
+// TestWithdrawnRequestsAreNoFailures: a client that gives a request up says nothing of the LUN.
+func TestWithdrawnRequestsAreNoFailures(t *testing.T) {
+	l := newLab(t, func(w *world) { w.opt.Policy.Mode = WriteThrough })
+	for _, r := range []*block.Request{
+		{Op: block.OpRead, Range: block.Range{Count: 8}, Data: [][]byte{make([]byte, 8*512)}},
+		{Op: block.OpWrite, Range: block.Range{Count: 8}, Data: [][]byte{pattern(1, 8)}},
+	} {
+		ended := l.start(r)
+		l.wait(func() bool { return len(l.d.active) == 1 && l.d.active[0].below != nil })
+		l.d.Cancel(r)
+		l.wait(ended)
+		if r.Status != block.Cancelled {
+			t.Fatalf("%v: %v", r.Op, r.Status)
+		}
+	}
+	if s := l.d.CacheStats(); s.FailedDisk != 0 || s.IOs != 0 {
+		t.Errorf("two requests were withdrawn: %d failed, %d I/Os", s.FailedDisk, s.IOs)
+	}
+}
+
+// TestFailedDestagesAreNoWrites: the LUN has nothing of them, and the time of a refusal is not that of a write.
+func TestFailedDestagesAreNoWrites(t *testing.T) {
+	l := newLab(t, nil)
+	l.a.failing = 100
+	l.write(0, 8, 1)
+	l.wait(func() bool { return l.d.stats.DestageErrors == 3 })
+	v := l.d.Views()
+	if v.Destages != (Flow{}) || v.Datastore.Write != (Flow{}) {
+		t.Errorf("nothing was destaged: %+v, datastore %+v", v.Destages, v.Datastore.Write)
+	}
+	if n := l.d.CacheStats().FailedDisk; n != 3 {
+		t.Errorf("%d failed disk I/Os, want 3", n)
+	}
+	l.a.failing = 0
+	l.wait(l.d.clean)
+	if v := l.d.Views(); v.Destages.IOs != 1 || v.Destages.Bytes != 8*512 {
+		t.Errorf("one destage: %+v", v.Destages)
+	}
+}
+
+// TestReadsOfAFailingFlashAreLocal: it takes no writes, and what is dirty on it is read there.
+func TestReadsOfAFailingFlashAreLocal(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(0, 8, 1)
+	l.cards[0].tired = true
+	l.start(&block.Request{Op: block.OpWrite, Range: block.Range{Start: 100, Count: 8}, Data: [][]byte{pattern(2, 8)}})
+	l.wait(func() bool { return l.d.local().state == memberFailing })
+	l.want(0, 8, 1)
+	if v := l.d.Views(); v.LocalFlash.Read.IOs != 1 || v.NetworkFlash.Read.IOs != 0 {
+		t.Errorf("a read of this host's flash: local %+v, network %+v", v.LocalFlash.Read, v.NetworkFlash.Read)
+	}
+}
