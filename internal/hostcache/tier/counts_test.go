@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // What the counters count, and what they do not.
@@ -59,4 +60,23 @@ func TestReadsOfAFailingFlashAreLocal(t *testing.T) {
 	if v := l.d.Views(); v.LocalFlash.Read.IOs != 1 || v.NetworkFlash.Read.IOs != 0 {
 		t.Errorf("a read of this host's flash: local %+v, network %+v", v.LocalFlash.Read, v.NetworkFlash.Read)
 	}
+}
+
+// TestIntegralIsBounded: writers that pause for long above the threshold find the largest delay, not an overflow.
+func TestIntegralIsBounded(t *testing.T) {
+	for _, k := range []int64{1, 50, 1_000_000, 1 << 62} {
+		var th throttle
+		th.set(Throttle{Area: 1 << 20, Gain: k, Integral: k}, 1<<20)
+		a := areaOf(&th, th.area*9/10)
+		for _, now := range []int64{1, 1e9, 3600e9, 1e6 * 3600e9} {
+			a.Now = now
+			if d := th.Delay(a); d < 0 || d > maxInjectedFactor*a.Destage {
+				t.Errorf("Gain and Integral %d: %d ns of delay after %d s", k, d, now/1e9)
+			}
+		}
+	}
+}
+
+func areaOf(t *throttle, dirty uint64) plug.Area {
+	return plug.Area{Dirty: dirty << block.SectorShift, Size: t.area << block.SectorShift, Threshold: t.threshold << block.SectorShift, Destage: 3_000_000}
 }
