@@ -80,3 +80,18 @@ func TestIntegralIsBounded(t *testing.T) {
 func areaOf(t *throttle, dirty uint64) plug.Area {
 	return plug.Area{Dirty: dirty << block.SectorShift, Size: t.area << block.SectorShift, Threshold: t.threshold << block.SectorShift, Destage: 3_000_000}
 }
+
+// TestTokensOfAnEarlierOpening: a token of a quiesce that ended with its process ends no other one.
+func TestTokensOfAnEarlierOpening(t *testing.T) {
+	l := newLab(t, nil)
+	was := l.d.Quiesce(1e12, func(uint64) {})
+	l.crash()
+	l.boot(0)
+	is := l.d.Quiesce(1e12, func(uint64) {})
+	if is == 0 || l.d.Resume(was) {
+		t.Errorf("token %d of the opening before ends the quiesce with token %d", was, is)
+	}
+	if !l.d.Resume(is) {
+		t.Errorf("token %d is not held", is)
+	}
+}

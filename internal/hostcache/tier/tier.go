@@ -175,7 +175,8 @@ func newDisk(opt Options) (*Disk, error) {
 		d.destager = NewDestager(0)
 	}
 	d.requested = o.Policy
-	d.volatile.ended = 1 // whoever was here before may have left something in the cache below
+	d.lastToken = o.ID & (1<<48 - 1) // one of an earlier opening is none of this one; every reader of JSON has so many bits
+	d.volatile.ended = 1             // whoever was here before may have left something in the cache below
 	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
 		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
