@@ -95,3 +95,15 @@ func TestTokensOfAnEarlierOpening(t *testing.T) {
 		t.Errorf("token %d is not held", is)
 	}
 }
+
+// TestNothingToDoEnds: requests of no sectors.
+func TestNothingToDoEnds(t *testing.T) {
+	l := newLab(t, nil)
+	for _, r := range []*block.Request{
+		{Op: block.OpRead}, {Op: block.OpWrite}, {Op: block.OpWrite, Flags: block.FUA}, {Op: block.OpWriteSame}, {Op: block.OpUnmap}, {Op: block.OpHold},
+	} {
+		if s := l.do(r); s != block.OK {
+			t.Errorf("%v of nothing: %v", r.Op, s)
+		}
+	}
+}

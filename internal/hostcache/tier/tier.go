@@ -331,7 +331,7 @@ func (d *Disk) route(o *op) {
 		o.mode = readMode
 		d.lock(o, startRead)
 	case block.OpWrite:
-		if r.Flags&block.Atomic == 0 && d.writeBack() {
+		if r.Flags&block.Atomic == 0 && r.Range.Count > 0 && d.writeBack() {
 			o.mode = flashMode
 			d.lock(o, startFlashWrite)
 			return
