@@ -83,9 +83,10 @@ func areaOf(t *throttle, dirty uint64) plug.Area {
 
 // TestTokensOfAnEarlierOpening: a token of a quiesce that ended with its process ends no other one.
 func TestTokensOfAnEarlierOpening(t *testing.T) {
-	l := newLab(t, nil)
+	l := newLab(t, func(w *world) { w.opt.ID = 0x9e3779b97f4a7c15 })
 	was := l.d.Quiesce(1e12, func(uint64) {})
 	l.crash()
+	l.opt.ID = 0xd1b54a32d192ed03
 	l.boot(0)
 	is := l.d.Quiesce(1e12, func(uint64) {})
 	if is == 0 || l.d.Resume(was) {
