@@ -137,7 +137,8 @@ func (d *Disk) destageOne() bool {
 
 // runFrom returns the first dirty run from a block on, neighbouring blocks together.
 func (d *Disk) runFrom(from hostcache.Key) (run block.Range) {
-	all := block.Range{Start: from.Block() * uint64(d.per), Count: d.info.Sectors}
+	start := from.Block() * uint64(d.per)
+	all := after(block.Range{Count: d.info.Sectors}, start) // what lies behind the end is about to be dropped; see shrunk
 	if len(d.turn.suspect) > 0 {
 		return d.firstReadable(all)
 	}
@@ -405,8 +406,11 @@ func (d *Disk) destageFailed(o *op) {
 		d.stats.NoSpaceBelow++
 	}
 	d.failFlushers(o)
+	cut := d.cutOff(o)
 	d.endDestage(o)
-	d.failOwed()
+	if !cut {
+		d.failOwed()
+	}
 	if d.closed {
 		return
 	}
@@ -416,11 +420,17 @@ func (d *Disk) destageFailed(o *op) {
 	})
 }
 
+// cutOff tells whether a destage failed because the device below ends before it does, since it has shrunk meanwhile: what lies
+// before the end will be destaged without the rest.
+func (d *Disk) cutOff(o *op) bool {
+	return o.status == block.OutOfRange && !o.ranges[0].Within(d.info.Sectors)
+}
+
 // failFlushers ends what waits for a destage that has failed.
 func (d *Disk) failFlushers(o *op) {
-	kept := d.flushers[:0]
+	kept, cut := d.flushers[:0], d.cutOff(o)
 	for _, f := range d.flushers {
-		if f.overlaps(o.ranges[0]) {
+		if f.overlaps(o.ranges[0]) && !(cut && f.within(d.info.Sectors)) {
 			f.status = o.status
 			d.run(f)
 			continue

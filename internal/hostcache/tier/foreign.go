@@ -59,6 +59,8 @@ func (d *Disk) judgeFormat() error {
 		switch {
 		case p.found == labelUnread:
 			return fmt.Errorf("peer %s does not answer, and may have a copy of the data that a format gives up; start it, or leave it out", p.peer.Name)
+		case p.found == labelOld || p.found == labelDamaged: // whose, and how much of it is dirty, nobody can tell
+			return fmt.Errorf("peer %s has %s; %s", p.peer.Name, p.had(), clearIt)
 		case p.found != labelOurs || l.state != labelMember:
 		case l.role == roleOwn:
 			return fmt.Errorf("peer %s has %s; give another one, or start that cache and stop it", p.peer.Name, l.whose())

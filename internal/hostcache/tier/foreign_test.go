@@ -143,3 +143,27 @@ func TestPeerThatGotAnotherCacheWhileItWasSpareIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestFormatLeavesAnUnreadableLabelAlone: of a peer's flash whose label this version cannot read nobody can say that nothing is dirty
+// on it. A format is refused, and changes nothing there.
+func TestFormatLeavesAnUnreadableLabelAlone(t *testing.T) {
+	for name, spoil := range map[string]func(b []byte){
+		"damaged": func(b []byte) { b[20] ^= 1; b[labelCopy+20] ^= 1 },
+		"newer":   func(b []byte) { b[labelDigit]++; b[labelCopy+labelDigit]++ },
+	} {
+		l := newLab(t, withPeers(1))
+		l.write(0, 8, 1)
+		l.crash()
+		spoil(l.cards[1].b)
+		was := bytes.Clone(l.cards[1].b)
+		_, err := l.open(func(o *Options) {
+			o.Format, o.Peers = true, []Peer{{Name: "p1", Medium: &slot{card: l.cards[1]}}}
+		})
+		if err == nil || !strings.Contains(err.Error(), "p1") {
+			t.Errorf("%s: the format ends with %v", name, err)
+		}
+		if !bytes.Equal(l.cards[1].b, was) {
+			t.Errorf("%s: the peer's flash was changed", name)
+		}
+	}
+}

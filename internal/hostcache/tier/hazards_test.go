@@ -319,3 +319,30 @@ func TestCopyBetweenTwoCachedDisks(t *testing.T) {
 		t.Errorf("%d sectors are dirty at the destination", n)
 	}
 }
+
+// TestHazardDestageAcrossTheNewEnd: the LUN shrinks, and a destage that began before reaches beyond its new end. Who waits for what
+// lies before the end has it, and what lies behind is dropped.
+func TestHazardDestageAcrossTheNewEnd(t *testing.T) {
+	l := newLab(t, nil)
+	l.dirty(4000, 80, 1)
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	hold := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4000, Count: 8}}}
+	held := l.start(hold)
+	over := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4064, Count: 8}}}
+	refused := l.start(over)
+	l.wait(func() bool { return len(l.d.flushers) == 2 })
+	l.a.resize(4044)
+	for _, fn := range l.path.notify {
+		fn(block.Event{Kind: block.EventCapacity})
+	}
+	l.path.open(block.OpWrite)
+	l.wait(func() bool { return held() && refused() })
+	if hold.Status != block.OK {
+		t.Errorf("a copy reads what lies before the end, and ends %v", hold.Status)
+	}
+	if over.Status != block.OutOfRange {
+		t.Errorf("a copy reads what lies behind the end, and ends %v", over.Status)
+	}
+	l.wait(l.d.clean)
+	l.wantBelow(4000, 44, 1)
+}

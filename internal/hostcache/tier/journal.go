@@ -62,6 +62,7 @@ const (
 
 const (
 	rangeRecord      = 17
+	forgottenRecord  = 5
 	generationRecord = 9
 	writtenRecord    = 17
 )
@@ -72,6 +73,8 @@ type journal struct {
 	d    *Disk
 	on   bool // false: the cache is volatile
 	half uint64
+	// slack is the room behind the largest snapshot. More records than that must not wait: see shed.
+	slack uint64
 
 	epoch uint64 // of the present half
 	where uint64 // 0 or 1: the present half
@@ -294,6 +297,51 @@ func (j *journal) kick() {
 	j.opened = 0
 	j.batches = append(j.batches, b)
 	j.write(b, batchRecords)
+}
+
+// crowded tells whether so many records wait that none should be made that can be done without.
+func (j *journal) crowded() bool { return j.on && uint64(len(j.buf)) > j.slack/4 }
+
+// takes tells whether there is room for the records of a write, whatever they turn out to be.
+func (j *journal) takes(sectors, blocks uint64) bool {
+	records := blocks
+	if !j.d.opt.PowerSafe {
+		records = sectors // each may be of another kind than its neighbours
+	}
+	return uint64(len(j.buf))+records*writtenRecord+4*sectors <= j.slack/2
+}
+
+// shed leaves out what the snapshot that begins now says itself, if the records that wait would not fit behind it: they came while
+// the one before was written, and no snapshot would ever make room for them. Writes under way are in no snapshot; see takes.
+func (j *journal) shed() {
+	if align(uint64(len(j.buf))) <= j.slack {
+		return
+	}
+	kept := j.buf[:batchHead]
+	for b := j.buf[batchHead:]; len(b) > 0; {
+		n := recordLen(b)
+		if b[0] == recWritten || b[0] == recOverwritten {
+			kept = append(kept, b[:n]...)
+		}
+		b = b[n:]
+	}
+	j.buf = kept
+	j.ranged(recIntent, block.Range{}) // so that there is one: ops wait for it, and frames
+}
+
+// recordLen returns the length of the record that b begins with, which is one of ours.
+func recordLen(b []byte) int {
+	switch b[0] {
+	case recWritten, recOverwritten:
+		return writtenRecord + 4*int(le.Uint16(b[15:]))
+	case recFilled:
+		return writtenRecord
+	case recForgotten:
+		return forgottenRecord
+	case recGeneration:
+		return generationRecord
+	}
+	return rangeRecord
 }
 
 func (j *journal) newBatch() *batch {

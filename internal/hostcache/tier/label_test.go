@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 func TestLabelsThatAreRefused(t *testing.T) {
@@ -54,4 +55,35 @@ func TestLivingHostThatWasFencedAcknowledgesNothing(t *testing.T) {
 // tryWrite tells whether a write ended well.
 func (l *lab) tryWrite(at, n, value uint64) bool {
 	return l.do(&block.Request{Op: block.OpWrite, Range: block.Range{Start: at, Count: n}, Data: [][]byte{pattern(value, n)}}) == block.OK
+}
+
+// TestJournalOfSomebodyElse: a journal whose checksums are right has what no cache writes, as one of a peer that made it up. The
+// start is refused.
+func TestJournalOfSomebodyElse(t *testing.T) {
+	zeros := [][]byte{make([]byte, 8<<block.SectorShift)}
+	for name, record := range map[string]func(d *Disk){
+		"dirty sectors of another disk": func(d *Disk) {
+			d.j.written(recWritten, hostcache.MakeKey(3, 1), uint32(d.totalFrames)-1, 0, 8, zeros, 0)
+		},
+		"clean sectors of another disk": func(d *Disk) { d.j.filled(hostcache.MakeKey(3, 1), uint32(d.totalFrames)-1, 0, 8) },
+		"a frame that there is not":     func(d *Disk) { d.j.filled(1, uint32(d.totalFrames), 0, 8) },
+		"sectors that a block has not":  func(d *Disk) { d.j.filled(1, 0, 7, 2) },
+		"damage that has no end":        func(d *Disk) { d.j.ranged(recDamaged, block.Range{Start: 1<<64 - 8, Count: 16}) },
+		"an intent that has no end":     func(d *Disk) { d.j.ranged(recIntent, block.Range{Start: 8, Count: 1<<64 - 8}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, withoutDestager)
+			l.write(0, 8, 1)
+			record(l.d)
+			l.write(8, 8, 2)
+			l.crash()
+			if _, err := l.open(nil); err == nil {
+				l.d.destager.used = 0
+				l.d.turn.wake(l.d)
+				l.d.pump()
+				l.wait(l.d.clean)
+				t.Fatal("the start succeeds")
+			}
+		})
+	}
 }

@@ -1,6 +1,10 @@
 package tier
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // mode says what an op does to its ranges, and so what it can share them with.
 type mode uint8
@@ -52,6 +56,11 @@ func (o *op) overlaps(r block.Range) bool {
 		}
 	}
 	return false
+}
+
+// within tells whether all that the op touches lies in a device of so many sectors.
+func (o *op) within(sectors uint64) bool {
+	return !slices.ContainsFunc(o.ranges, func(r block.Range) bool { return !r.Within(sectors) })
 }
 
 // lock takes the op's ranges, all of them at once, or queues it: then its step runs when it has

@@ -18,7 +18,7 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 		})
 		return
 	}
-	all := block.Range{Count: d.info.Sectors}
+	all := block.Range{Count: everything} // of a LUN that may grow meanwhile, too
 	o := d.newOp(nil, beforeMode)
 	o.one[0] = all
 	o.ranges = o.one[:]

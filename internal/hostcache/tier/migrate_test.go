@@ -181,3 +181,27 @@ func TestMigrationOfWhatCannotBeRead(t *testing.T) {
 		t.Errorf("%d reads of what could not be copied came from flash", hits)
 	}
 }
+
+// TestResizeBesideGrowth: the LUN grows while its cache waits for another size. What is written behind the former end is kept.
+func TestResizeBesideGrowth(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(0, 8, 1)
+	l.a.gate[block.OpWrite] = true
+	resized := false
+	l.d.Resize(60, func(err error) {
+		if resized = true; err != nil {
+			t.Error(err)
+		}
+	})
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	l.a.resize(8192)
+	for _, fn := range l.path.notify {
+		fn(block.Event{Kind: block.EventCapacity})
+	}
+	wrote := l.start(&block.Request{Op: block.OpWrite, Range: block.Range{Start: 5000, Count: 8}, Data: [][]byte{pattern(2, 8)}})
+	l.v.RunUntil(l.v.Now() + 10_000_000)
+	l.path.open(block.OpWrite)
+	l.wait(func() bool { return resized && wrote() })
+	l.want(0, 8, 1)
+	l.want(5000, 8, 2)
+}

@@ -69,8 +69,9 @@ func newWorld(t testing.TB, seed uint64, mem *arena) *world {
 		w.opt.WatchNanos = 1_000_000_000
 	}
 	w.lends, w.anonymous = r.IntN(2) == 0, r.IntN(2) == 0
-	w.opt.piece = []int{0, 0, 1, 5, 17, 64}[r.IntN(6)] // what the cache is moved, listed and dropped in
-	w.size = (832 + 64*r.IntN(4)) << 10                // less than the LUN, or a little more
+	w.opt.piece = []int{0, 0, 1, 5, 17, 64}[r.IntN(6)]                  // what the cache is moved, listed and dropped in
+	w.opt.slack = []uint64{0, 0, 16 << 10, 8 << 10, 4 << 10}[r.IntN(5)] // records that fit behind a snapshot
+	w.size = (832 + 64*r.IntN(4)) << 10                                 // less than the LUN, or a little more
 	for range w.opt.Policy.Peers + 1 + r.IntN(2) {
 		w.cards = append(w.cards, w.newCard())
 	}

@@ -186,3 +186,45 @@ func TestFUAPastTheCacheOverDirtyData(t *testing.T) {
 		}
 	}
 }
+
+// TestFUASurvivesTheLossOfTheArraysPower: a client that asks for durability by FUA alone, and never by a flush, has it behind a
+// destage, and behind a write past the cache that takes its place.
+func TestFUASurvivesTheLossOfTheArraysPower(t *testing.T) {
+	for name, then := range map[string]func(l *lab){
+		"destaged": func(l *lab) { l.d.destager.used = 0; l.d.turn.wake(l.d); l.d.pump(); l.wait(l.d.clean) },
+		"on its way as it is written": func(l *lab) {
+			l.path.open(block.OpWrite)
+			l.wait(l.d.clean)
+		},
+		"overwritten past the cache": func(l *lab) {
+			if s := l.do(&block.Request{Op: block.OpWriteSame, Range: block.Range{Count: 8}, Data: [][]byte{pattern(3, 1)}}); s != block.OK {
+				t.Fatal(s)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, func(w *world) {
+				if name != "on its way as it is written" {
+					withoutDestager(w)
+				}
+				w.a.undo = map[uint64][][]byte{}
+			})
+			if name == "on its way as it is written" {
+				l.dirty(4, 8, 1)
+				l.wait(func() bool { return len(l.a.kept) == 1 }) // that destage has no FUA
+			}
+			r := &block.Request{Op: block.OpWrite, Flags: block.FUA, Range: block.Range{Count: 8}, Data: [][]byte{pattern(2, 8)}}
+			if s := l.do(r); s != block.OK {
+				t.Fatal(s)
+			}
+			then(l)
+			l.a.powerCut()
+			l.wait(func() bool { return len(l.d.active) == 0 })
+			for i := range uint64(8) {
+				if v, _ := valueOf(l.a.sector(i)); v < 2 && !l.d.ix.Dirty(l.d.ix.Lookup(0), int(i), 1) {
+					t.Errorf("sector %d of the array is %d after a loss of its power, and clean here; 2 was written with FUA", i, v)
+				}
+			}
+		})
+	}
+}

@@ -17,6 +17,9 @@ func statusError(s block.Status) error {
 	return fmt.Errorf("device: %v", s)
 }
 
+// everything is more sectors than a device ever has.
+const everything = 1 << 62
+
 // rangeSet is a set of sectors, as ranges in order that do not touch. It is meant to
 // be empty or small.
 type rangeSet []block.Range

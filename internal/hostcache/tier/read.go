@@ -194,7 +194,11 @@ func (d *Disk) fill(o *op, write bool) {
 	for _, g := range from {
 		d.eachBlock(g.Range, func(b uint64, first, n int) bool {
 			k := uint64(n) << block.SectorShift
-			if s := d.frameFor(o, b, write); s != hostcache.None {
+			s := hostcache.None
+			if !d.j.crowded() {
+				s = d.frameFor(o, b, write)
+			}
+			if s != hostcache.None {
 				d.vec = append(d.vec[:0], o.buf[at:at+k])
 				d.local().write(o, d.flashOffset(d.frameOf[s], first), d.vec)
 				o.segs = append(o.segs, segment{block.Range{Start: b*uint64(d.per) + uint64(first), Count: uint64(n)}, s})

@@ -280,7 +280,11 @@ func (r *recovery) snapshot(b []byte) error {
 			return cut
 		}
 		for ; n > 0; n-- {
-			d.damaged.add(block.Range{Start: le.Uint64(b), Count: le.Uint64(b[8:])})
+			g, ok := rangeOf(b)
+			if !ok {
+				return cut
+			}
+			d.damaged.add(g)
 			b = b[16:]
 		}
 	}
@@ -301,6 +305,15 @@ func (r *recovery) snapshot(b []byte) error {
 	return nil
 }
 
+// maxSectors is more than any device has. Below it, no sum of addresses overflows.
+const maxSectors = 1 << 63
+
+// rangeOf reads a range of sectors; false says that no device has it.
+func rangeOf(b []byte) (g block.Range, ok bool) {
+	g = block.Range{Start: le.Uint64(b), Count: le.Uint64(b[8:])}
+	return g, g.Within(maxSectors)
+}
+
 func set(w []uint64, i int, on bool) {
 	if on {
 		w[i/64] |= 1 << (i % 64)
@@ -311,9 +324,9 @@ func set(w []uint64, i int, on bool) {
 
 func has(w []uint64, i int) bool { return w[i/64]>>(i%64)&1 != 0 }
 
-// block returns what is known of a block, which lies in this frame from now on.
+// block returns what is known of a block, which lies in this frame from now on; nil if no cache of ours has such a block or frame.
 func (r *recovery) block(k hostcache.Key, frame uint32) *found {
-	if uint64(frame) >= r.d.totalFrames {
+	if uint64(frame) >= r.d.totalFrames || k.Disk() != 0 {
 		return nil
 	}
 	f := r.blocks[k]
@@ -358,7 +371,7 @@ func (r *recovery) apply(b []byte) error {
 				b = b[4:]
 			}
 		case recForgotten:
-			if len(b) < 5 {
+			if len(b) < forgottenRecord {
 				return cut
 			}
 			frame := le.Uint32(b[1:])
@@ -366,7 +379,7 @@ func (r *recovery) apply(b []byte) error {
 				delete(r.blocks, k)
 				delete(r.frames, frame)
 			}
-			b = b[5:]
+			b = b[forgottenRecord:]
 		case recGeneration:
 			if len(b) < generationRecord {
 				return cut
@@ -377,7 +390,11 @@ func (r *recovery) apply(b []byte) error {
 			if len(b) < rangeRecord {
 				return cut
 			}
-			r.ranged(kind, block.Range{Start: le.Uint64(b[1:]), Count: le.Uint64(b[9:])})
+			g, ok := rangeOf(b[1:])
+			if !ok {
+				return cut
+			}
+			r.ranged(kind, g)
 			b = b[rangeRecord:]
 		default:
 			return cut

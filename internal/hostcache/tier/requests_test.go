@@ -175,7 +175,19 @@ func (w *world) putAt(op block.Op, g block.Range) {
 		}
 		w.written(ranges, r.Status == block.OK && id > w.badSince)
 		w.wrote(id, old, r.Status == block.OK)
+		if r.Status == block.OK && r.Flags&block.FUA != 0 && id > w.atCut {
+			w.forced(ranges, id)
+		}
 	})
+}
+
+// forced: of what a write with FUA replaces, a loss of power brings nothing back.
+func (w *world) forced(ranges []block.Range, id int) {
+	for _, g := range ranges {
+		for s := g.Start; s < min(g.End(), uint64(len(w.back))); s++ {
+			w.back[s] = slices.DeleteFunc(slices.Clone(w.back[s]), func(e entry) bool { return e.id <= id && !slices.Contains(w.may[s], e) })
+		}
+	}
 }
 
 // copy holds a range, looks at what is held, and places it elsewhere.

@@ -37,6 +37,7 @@ func (j *journal) begin() {
 	j.where ^= 1
 	j.epoch++
 	j.seq, j.used = 0, 0
+	j.shed()
 	b := j.newBatch()
 	j.writePiece(b, j.d.appendHead(append(b.buf[:0], make([]byte, batchHead)...)))
 }

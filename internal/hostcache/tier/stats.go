@@ -8,7 +8,7 @@ import (
 // Stats are counters since the start. Sectors are of 512 bytes.
 type Stats struct {
 	FilledSectors      uint64
-	FillsSkipped       uint64 // for lack of memory or of a frame, or because the block is not admitted
+	FillsSkipped       uint64 // for lack of memory, of a frame or of room in the journal, or because the block is not admitted
 	DestagedSectors    uint64
 	DestageErrors      uint64
 	NoSpaceBelow       uint64 // of those, because the pool below is full
@@ -75,7 +75,7 @@ type window struct {
 	lastEvict uint64
 	lastTime  int64
 	maxBytes  uint64
-	errors    struct{ flash, disk uint64 }
+	errors    struct{ flash, disk uint64 } // what the client withdrew is none
 	since     int64
 	used      struct{ sum, samples uint64 }
 	second    struct {
@@ -106,6 +106,9 @@ func (w *window) made(d *Disk, evicted uint64) {
 }
 
 func (w *window) read(d *Disk, o *op) {
+	if o.status == block.Cancelled {
+		return
+	}
 	bytes, took := o.req.Range.Bytes(), d.exec.Now()-o.start
 	w.count(d, bytes)
 	w.views.Effective.Read.add(bytes, took)
@@ -121,7 +124,7 @@ func (w *window) read(d *Disk, o *op) {
 		}
 	}
 	switch {
-	case missed == 0 && !d.flashed():
+	case missed == 0 && d.local().state == memberLost:
 		w.views.NetworkFlash.Read.add(flashed, took)
 		w.hits++
 	case missed == 0:
@@ -150,7 +153,7 @@ func (w *window) write(d *Disk, o *op) {
 
 // below is what the device below did for a client.
 func (w *window) below(d *Disk, o *op) {
-	if o.req.Op != block.OpWrite {
+	if o.req.Op != block.OpWrite || o.status == block.Cancelled {
 		return
 	}
 	bytes, took := o.req.Range.Bytes(), d.exec.Now()-o.start
@@ -163,6 +166,10 @@ func (w *window) below(d *Disk, o *op) {
 }
 
 func (w *window) destage(_ *Disk, o *op, took int64) {
+	if o.status != block.OK {
+		w.errors.disk++
+		return
+	}
 	bytes := o.ranges[0].Bytes()
 	w.destages.add(bytes, took)
 	w.views.Datastore.Write.add(bytes, took)

@@ -41,6 +41,8 @@ const (
 	// down enough, the area fills, and what does not fit goes past the flash.
 	maxInjectedFactor = 100
 	maxInjected       = 5_000_000_000
+	// maxGain bounds Gain and Integral, so that their products with micro fit. It is a million times the default.
+	maxGain = 1_000_000_000
 )
 
 type throttle struct {
@@ -58,6 +60,7 @@ func (t *throttle) set(p Throttle, sectors uint64) {
 	if p.Gain == 0 {
 		p.Gain = thousand
 	}
+	p.Gain, p.Integral = min(p.Gain, maxGain), min(p.Integral, maxGain)
 	most := sectors - sectors/8
 	t.Throttle = p
 	t.area = most
@@ -99,8 +102,12 @@ func (t *throttle) Delay(a plug.Area) int64 {
 	}
 	e := int64((a.Dirty - a.Threshold) >> block.SectorShift * micro / ((a.Size - a.Threshold) >> block.SectorShift))
 	e = min(e, micro-1)
-	if t.last != 0 {
-		t.integral += t.Integral * e / thousand * (a.Now - t.last) / 1e9
+	if rate := t.Integral * e / thousand; t.last != 0 && rate > 0 {
+		if most, dt := int64(maxInjectedFactor*micro), a.Now-t.last; dt >= most*1e9/rate {
+			t.integral = most // more would not be injected, and would only take longer to forget
+		} else {
+			t.integral = min(t.integral+rate*dt/1e9, most)
+		}
 	}
 	t.last = max(a.Now, 1)
 	factor := min(t.Gain*e*thousand/(micro-e)+t.integral, maxInjectedFactor*micro)

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -62,7 +61,8 @@ type Options struct {
 	// Observer hears of every request; nil: nobody.
 	Observer Observer
 
-	piece int // slots of a piece in tests, whose caches are smaller than one; 0 is pieceSlots
+	piece int    // slots of a piece in tests, whose caches are smaller than one; 0 is pieceSlots
+	slack uint64 // bytes of records behind a full snapshot, in tests; 0 is what the flash's size says
 }
 
 // Observer hears of the requests of a Disk, on its executor. It must not keep them.
@@ -138,7 +138,7 @@ type Disk struct {
 	sealed       sealState
 	losses       uint64 // of power below
 	lostWrites   bool   // there was one that no flush has told of
-	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
+	barriers     bool   // a client asks for durability, by a flush or FUA: what it made durable here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	leaving      *leaving // while another disk copies what is here
@@ -175,7 +175,8 @@ func newDisk(opt Options) (*Disk, error) {
 		d.destager = NewDestager(0)
 	}
 	d.requested = o.Policy
-	d.volatile.ended = 1 // whoever was here before may have left something in the cache below
+	d.lastToken = o.ID & (1<<48 - 1) // one of an earlier opening is none of this one; every reader of JSON has so many bits
+	d.volatile.ended = 1             // whoever was here before may have left something in the cache below
 	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
 		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
@@ -204,10 +205,13 @@ func (d *Disk) layOut() error {
 	frames := size / blockBytes
 	d.j = journal{d: d, on: !d.opt.Volatile}
 	if d.j.on {
-		slack := min(max(size/64, 192<<10), 4<<20)
+		d.j.slack = align(min(max(size/64, 192<<10), 4<<20))
+		if d.opt.slack > 0 {
+			d.j.slack = align(d.opt.slack)
+		}
 		entries := frames * entrySize(d.per)
 		pieces := entries/(pieceBytes-batchHead-entrySize(d.per)) + 2
-		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + align(slack)
+		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + d.j.slack
 		if labelBytes+2*d.j.half >= size {
 			return fmt.Errorf("hostcache: a flash device of %d bytes is too small for a journal; give 1 MiB or more", size)
 		}
@@ -311,7 +315,7 @@ func (d *Disk) begin(r *block.Request) {
 // route starts an op by what its request asks for. One that was parked comes here again: the device below may have shrunk since.
 func (d *Disk) route(o *op) {
 	r := o.req
-	if r.Op != block.OpStatus && slices.ContainsFunc(o.ranges, func(g block.Range) bool { return !g.Within(d.info.Sectors) }) {
+	if r.Op != block.OpStatus && !o.within(d.info.Sectors) {
 		d.answer(o, block.OutOfRange)
 		d.close(o)
 		return
@@ -327,7 +331,7 @@ func (d *Disk) route(o *op) {
 		o.mode = readMode
 		d.lock(o, startRead)
 	case block.OpWrite:
-		if r.Flags&block.Atomic == 0 && d.writeBack() {
+		if r.Flags&block.Atomic == 0 && r.Range.Count > 0 && d.writeBack() {
 			o.mode = flashMode
 			d.lock(o, startFlashWrite)
 			return

@@ -21,6 +21,9 @@ func startFlashWrite(o *op) {
 	}
 	d.reserved += r.Count
 	d.flashWrites++
+	if o.req.Flags&block.FUA != 0 {
+		d.barriers = true // of clients that never flush, this is all that says it
+	}
 	for _, p := range d.active {
 		if p.mode == destageMode && p.overlaps(r) {
 			p.rewrite(r)
@@ -87,7 +90,8 @@ func (o *op) sendFrames() {
 // roomFor finds a frame for every block of a write, and tells whether the destaging
 // area takes it.
 func (d *Disk) roomFor(o *op, r block.Range) bool {
-	if d.occupied()+r.Count > d.throttle.area || uint64(len(d.j.buf)) > d.j.half/8 {
+	per := uint64(d.per)
+	if d.occupied()+r.Count > d.throttle.area || !d.j.takes(r.Count, (r.End()+per-1)/per-r.Start/per) {
 		return false
 	}
 	o.segs = o.segs[:0]
