@@ -15,32 +15,10 @@ import (
 // sent the copy; but where the unit that got it is reserved too, it was one of its holders.
 
 // name is a designator of a unit, as Device Identification shows it (SPC-5 7.7.6) and
-// as CSCD descriptors repeat it.
+// as CSCD descriptors repeat it. kind includes the association.
 type name struct {
 	codeSet, kind byte
 	id            []byte
-}
-
-// identify asks the unit for its names. The executor is held.
-func (u *unit) identify() {
-	u.ask([]byte{0x12, 1, 0x83, 4, 0, 0}, 1024, func(page []byte) { u.names = designators(page) })
-}
-
-// designators takes the names of a logical unit from a Device Identification page.
-func designators(page []byte) []name {
-	var list []name
-	if len(page) < 4 {
-		return nil
-	}
-	page = page[4:min(len(page), 4+int(binary.BigEndian.Uint16(page[2:])))]
-	for len(page) >= 4 && len(page) >= 4+int(page[3]) {
-		n := 4 + int(page[3])
-		if page[1]&0x30 == 0 { // of the logical unit
-			list = append(list, name{page[0] & 0x0F, page[1] & 0x0F, page[4:n]})
-		}
-		page = page[n:]
-	}
-	return list
 }
 
 // conflictSense is COPY ABORTED, THIRD PARTY DEVICE FAILURE in fixed format.
@@ -91,8 +69,8 @@ func (m *domain) named(n name) *unit {
 		if u == nil {
 			continue
 		}
-		for _, d := range u.names {
-			if d.codeSet == n.codeSet && d.kind == n.kind && bytes.Equal(d.id, n.id) {
+		for _, d := range u.su.Names() {
+			if d.CodeSet == n.codeSet && d.Type == n.kind && bytes.Equal(d.ID, n.id) {
 				return u
 			}
 		}
