@@ -21,7 +21,7 @@ var flushAll = [16]byte{0: 0x91}
 // a SYNCHRONIZE CACHE has to follow instead.
 func forceFUA(cdb []byte) (flush bool) {
 	switch cdb[0] {
-	case 0x2A, 0x8A, 0xAA, 0x89, 0x9C: // WRITE(10), (16), (12), COMPARE AND WRITE, WRITE ATOMIC(16)
+	case 0x2A, 0x8A, 0xAA, 0x89, 0x8B, 0x9C: // WRITE(10), (16), (12), COMPARE AND WRITE, ORWRITE(16), WRITE ATOMIC(16)
 		cdb[1] |= bitFUA
 	case 0x7F:
 		switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -23,7 +24,7 @@ type recorder struct {
 func (d *recorder) Submit(list []*block.Request) {
 	d.mu.Lock()
 	for _, r := range list {
-		if r.Op == block.OpFlush || r.Op == block.OpWrite || r.Op == block.OpWriteSame || r.Op == block.OpUnmap {
+		if r.Op == block.OpFlush || r.Op == block.OpWrite || r.Op == block.OpWriteSame || r.Op == block.OpUnmap || r.Op == block.OpOrWrite || r.Op == block.OpCompareWrite {
 			d.seen = append(d.seen, fmt.Sprintf("%v fua=%t", r.Op, r.Flags&block.FUA != 0))
 		}
 	}
@@ -116,6 +117,9 @@ func TestWriteThrough(t *testing.T) {
 		{"WRITE(6)", []byte{0x0A, 0, 0, 0, 1, 0}, sector, []string{"write fua=false", "flush fua=false"}},
 		{"WRITE(10)", cdb10(0x2A, 0, 1), sector, []string{"write fua=true"}},
 		{"WRITE(16)", []byte{0: 0x8A, 13: 1, 15: 0}, sector, []string{"write fua=true"}},
+		{"ORWRITE(16)", []byte{0: 0x8B, 13: 1, 15: 0}, sector, []string{"or_write fua=true"}},
+		{"COMPARE AND WRITE", []byte{0: 0x89, 13: 1, 15: 0}, bytes.Repeat(sector, 2), []string{"compare_write fua=true"}},
+		{"WRITE AND VERIFY(10)", cdb10(0x2E, 0, 1), sector, []string{"write fua=true"}},
 		{"WRITE SAME(10)", cdb10(0x41, 0, 4), sector, []string{"write_same fua=false", "flush fua=false"}},
 		{"UNMAP", []byte{0: 0x42, 8: 24, 9: 0}, unmap[:24], []string{"unmap fua=false", "flush fua=false"}},
 	}
@@ -135,8 +139,8 @@ func TestWriteThrough(t *testing.T) {
 			want := []string{c.through[0]}
 			if !on {
 				want = c.through
-			} else if want[0] == "write fua=true" {
-				want = []string{"write fua=false"}
+			} else if c.cdb[0] != 0x2E { // which verifies the medium itself
+				want = []string{strings.Replace(want[0], "fua=true", "fua=false", 1)}
 			}
 			if got := h.dev.take(); !slices.Equal(got, want) {
 				t.Errorf("write cache %t, %s: %q, want %q", on, c.name, got, want)
