@@ -42,8 +42,8 @@ type command struct {
 	cmd    *tcmu.Command
 	unit   *unit
 	op     byte // what the kernel sent
-	flush  bool // SYNCHRONIZE CACHE has to follow
-	synced bool // it has been sent
+	flush  bool // a flush has to follow
+	synced bool // it has begun
 	caches bool // the reply tells of the write cache, which is off
 	direct bool // memory of the ring was handed out for Data-In
 	pieces [][]byte
