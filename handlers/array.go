@@ -154,6 +154,18 @@ func (a *Array) domain(k domainKey) *domain {
 	return m
 }
 
+// domainsOf lists the domains of one name, at whatever target.
+func (a *Array) domainsOf(name string) (list []*domain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k, m := range a.domains {
+		if k.name == name {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // join makes su visible in u's domain. The executor is held.
 func (a *Array) join(u *unit, su *scsi.Unit) error {
 	m := a.domain(domainKey{u.spec.Domain, su.Target()})
