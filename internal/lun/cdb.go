@@ -160,6 +160,9 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 	at, skip, left, segments := r.Range.Start, r.RefOffset, r.Range.Count, 0
 	same := h.dev == d || h.dev.info.NAA == d.info.NAA
 	for _, g := range h.ranges {
+		if (g.Start|g.Count|r.RefOffset)&(1<<d.shift-1) != 0 { // the segments below are of whole blocks
+			return block.Unsupported
+		}
 		if skip >= g.Count {
 			skip -= g.Count
 			continue
