@@ -157,13 +157,14 @@ type memoryLink struct {
 	stop chan struct{}
 	once sync.Once
 	gone chan struct{}
+	lost chan struct{} // closed when the device is gone
 	// damaged: what the first Wait announces is nothing that a kernel writes.
 	damaged bool
 	closed  func()
 }
 
 func newMemoryLink() *memoryLink {
-	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{})}
+	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{})}
 	mb := mailboxOf(l.mem)
 	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 1024
 	return l
@@ -175,8 +176,12 @@ func (l *memoryLink) Wait() error {
 		mailboxOf(l.mem).cmdHead = 4
 		return nil
 	}
-	<-l.stop
-	return os.ErrDeadlineExceeded
+	select {
+	case <-l.stop:
+		return os.ErrDeadlineExceeded
+	case <-l.lost:
+		return syscall.EIO
+	}
 }
 func (l *memoryLink) Notify() error { return nil }
 func (l *memoryLink) Stop() error   { l.once.Do(func() { close(l.stop) }); return nil }
@@ -485,6 +490,46 @@ func TestDamagedRing(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestStopWithoutService: a device whose ring was given up holds up no end.
+func TestStopWithoutService(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{CloseTimeout: time.Hour})
+	e := w.device(1, "lun/test/good")
+	opened := make(chan struct{}, 100)
+	var next func()
+	next = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l := newMemoryLink()
+		l.damaged, l.closed = true, next
+		w.links[1] = l
+		opened <- struct{}{}
+	}
+	next()
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	for range 1 + maxRepairs {
+		<-opened
+	}
+	for {
+		if list := s.Devices(); len(list) == 1 && list[0].mb.head() != 0 && !list[0].served() {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	end := make(chan error, 1)
+	go func() { end <- stop() }()
+	select {
+	case err := <-end:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the server waits for a device that nobody serves")
 	}
 }
 
