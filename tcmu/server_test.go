@@ -493,6 +493,43 @@ func TestDamagedRing(t *testing.T) {
 	}
 }
 
+// TestLostDevices: the end of a device that nobody told of does not keep its number from the next one, nor what it had.
+func TestLostDevices(t *testing.T) {
+	for name, step := range map[string]func(*world, *Server){
+		"noticed before": func(w *world, s *Server) {
+			close(w.links[1].lost)
+			for end := time.Now().Add(patience); len(s.Devices()) > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					w.t.Fatal("a device that is gone is still listed")
+				}
+			}
+		},
+		"at the same time":   func(w *world, s *Server) { close(w.links[1].lost) },
+		"noticed not at all": func(*world, *Server) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, stop := w.run(Options{})
+			if got := w.tell(1, w.device(1, "a/test/good"), Change{}); got != "1 of 101: 0" {
+				t.Fatal(got)
+			}
+			before := w.links[1]
+			step(w, s)
+			if got := w.tell(1, w.device(1, "b/test/good"), Change{}); got != "1 of 101: 0" {
+				t.Errorf("the next one is answered %s", got)
+			}
+			<-before.gone
+			list := s.Devices()
+			if len(list) != 1 || list[0].Info().Name != "b" || !slices.Contains(w.notes(), "close a") {
+				t.Errorf("served are %v; diary %q", list, w.notes())
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestStopWithoutService: a device whose ring was given up holds up no end.
 func TestStopWithoutService(t *testing.T) {
 	w := newWorld(t)
