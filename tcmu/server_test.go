@@ -553,7 +553,10 @@ func TestStopWithoutService(t *testing.T) {
 		<-opened
 	}
 	for {
-		if list := s.Devices(); len(list) == 1 && list[0].mb.head() != 0 && !list[0].served() {
+		s.mu.Lock()
+		givenUp := s.repairs[1] > maxRepairs
+		s.mu.Unlock()
+		if givenUp {
 			break
 		}
 		time.Sleep(time.Millisecond)
