@@ -186,7 +186,7 @@ func (a *Array) join(u *unit, su *scsi.Unit) error {
 	m.units[lun] = u
 	m.calm()
 	if a.heardPowerOn(u, su) {
-		m.nexus.ClearAttentions(u.lun, scsi.AttentionPowerOn)
+		scsi.ClearAttentions(m.nexus, u.lun, scsi.AttentionPowerOn)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (a *Array) leave(u *unit) {
 func (m *domain) calm() {
 	for _, u := range m.units {
 		if u != nil {
-			m.nexus.ClearAttentions(u.lun, scsi.AttentionLUNsChanged)
+			scsi.ClearAttentions(m.nexus, u.lun, scsi.AttentionLUNsChanged)
 		}
 	}
 }

@@ -235,7 +235,7 @@ func (u *unit) Manage(m tcmu.TMR) {
 	if m.Function == tcmu.TMRLUNReset {
 		// The kernel tells its initiators of the reset.
 		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
-		u.domain.nexus.ClearAttentions(u.lun, scsi.AttentionReset)
+		scsi.ClearAttentions(u.domain.nexus, u.lun, scsi.AttentionReset)
 	} else {
 		for _, id := range m.IDs {
 			u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})

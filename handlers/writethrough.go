@@ -1,5 +1,7 @@
 package handlers
 
+import "github.com/arraysim/arraysim/internal/scsi"
+
 // The kernel's attribute emulate_write_cache is the WCE bit of a unit behind this
 // door. At 0 no write ends before the back end has it: writes carry FUA, what has
 // no such bit is followed by a flush, and the caching mode page says WCE=0.
@@ -82,7 +84,7 @@ func (x *command) sync() {
 	u := x.unit
 	x.flush, x.synced = false, true
 	u.exec.Lock()
-	u.domain.nexus.SyncCache(u.lun, func(status byte, sense []byte) {
+	scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
 		x.task.Status, x.task.Sense = status, sense
 		taskDone(&x.task)
 	})

@@ -5,11 +5,7 @@
 
 package server
 
-import (
-	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/scsi/sam"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
-)
+import "github.com/arraysim/arraysim/internal/block"
 
 // Submit hands the task's request to the unit's device; then is called when it
 // has ended with OK. Any other outcome ends the task.
@@ -22,30 +18,6 @@ func (t *Task) Submit(then func(*Task)) {
 	st.req.Host, st.req.Port = st.n.host.ID, st.n.portNumber
 	st.req.Located = false
 	st.n.t.Enqueue(st.u, &st.req)
-}
-
-// SyncCache has the device of a unit of the nexus bring to the medium what it has acknowledged, for a
-// front end that lets a command end no earlier. It is part of that command and none of its own: no
-// state refuses it, no unit attention condition is reported by it, and it cannot be aborted. done is
-// called on the executor, never from inside SyncCache, with the status and the sense data that a
-// SYNCHRONIZE CACHE would end with.
-func (n *Nexus) SyncCache(lun uint64, done func(status byte, senseData []byte)) {
-	t := n.t
-	x := n.lookup(lun)
-	end := func(status byte, s sense.Data) {
-		var b []byte
-		if status == sam.StatusCheckCondition {
-			b = s.Encode(make([]byte, 64), x != nil && x.u.mode.DSense)
-		}
-		done(status, b)
-	}
-	if x == nil {
-		t.call(func() { end(sam.StatusCheckCondition, sense.Data{Code: sense.LUNNotSupported}) })
-		return
-	}
-	r := &block.Request{Op: block.OpFlush, Host: n.host.ID, Port: n.portNumber}
-	r.Done = func(r *block.Request) { end(x.u.Outcome(r)) }
-	t.Enqueue(x.u, r)
 }
 
 // Enqueue adds a request to the batch for a unit's device.

@@ -82,14 +82,6 @@ func (n *Nexus) raise(ua sense.Attentions) {
 	}
 }
 
-// ClearAttentions takes unit attention conditions from a unit of the nexus: those of which its front end tells its hosts in
-// another way, and no others.
-func (n *Nexus) ClearAttentions(lun uint64, which sense.Attentions) {
-	if x := n.lookup(lun); x != nil {
-		x.ua.Clear(which)
-	}
-}
-
 // Missed raises what may have been pending on a former nexus of the same port whose host has not logged in again.
 func (n *Nexus) Missed() { n.raise(sense.Missable) }
 
