@@ -36,9 +36,10 @@ type Array struct {
 	log   *slog.Logger
 	parse func(config string) (VolumeSpec, error)
 
-	mu sync.Mutex // guards domains; it may be locked with an executor held
+	mu sync.Mutex // guards the maps; it may be locked with an executor held
 	// What is in a domain is guarded by the executor of its target.
 	domains map[domainKey]*domain
+	served  map[string]bool // volumes that have had a device in this process
 }
 
 // NewArray makes the subtype. log may be nil.
@@ -46,7 +47,7 @@ func NewArray(h host, log *slog.Logger) *Array {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Array{host: h, log: log, parse: parseVolume, domains: map[domainKey]*domain{}}
+	return &Array{host: h, log: log, parse: parseVolume, domains: map[domainKey]*domain{}, served: map[string]bool{}}
 }
 
 // Name implements tcmu.Subtype.
@@ -153,6 +154,18 @@ func (a *Array) domain(k domainKey) *domain {
 	return m
 }
 
+// domainsOf lists the domains of one name, at whatever target.
+func (a *Array) domainsOf(name string) (list []*domain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k, m := range a.domains {
+		if k.name == name {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // join makes su visible in u's domain. The executor is held.
 func (a *Array) join(u *unit, su *scsi.Unit) error {
 	m := a.domain(domainKey{u.spec.Domain, su.Target()})
@@ -170,11 +183,11 @@ func (a *Array) join(u *unit, su *scsi.Unit) error {
 		m.units = append(m.units, nil)
 	}
 	u.domain, u.lun = m, wireLUN(lun)
-	m.calm()
 	m.units[lun] = u
-	u.calm() // power on
-	u.calm() // LUNs changed
-	u.identify()
+	m.calm()
+	if a.heardPowerOn(u, su) {
+		scsi.ClearAttentions(m.nexus, u.lun, scsi.AttentionPowerOn)
+	}
 	return nil
 }
 
@@ -194,14 +207,25 @@ func (a *Array) leave(u *unit) {
 }
 
 // calm takes from every unit of the domain the unit attention condition that a
-// change of the LUNs has just raised: the kernel's own initiators see other LUNs,
-// of which the kernel tells them.
+// change of the LUNs has just raised, and no other: the kernel's own initiators see
+// other LUNs, of which the kernel tells them.
 func (m *domain) calm() {
 	for _, u := range m.units {
 		if u != nil {
-			u.calm()
+			scsi.ClearAttentions(m.nexus, u.lun, scsi.AttentionLUNsChanged)
 		}
 	}
+}
+
+// heardPowerOn reports whether the initiators of u know that its unit was powered on: those of a new
+// device have not been there before, and those of a device that outlived another process are to hear of
+// it if that process's array has lost what it had acknowledged. The kernel cannot tell them.
+func (a *Array) heardPowerOn(u *unit, su *scsi.Unit) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.served[u.spec.Volume]
+	a.served[u.spec.Volume] = true
+	return !u.spec.Resumed || before || su.Target().Options().Survived
 }
 
 func wireLUN(lun int) uint64 {

@@ -15,32 +15,10 @@ import (
 // sent the copy; but where the unit that got it is reserved too, it was one of its holders.
 
 // name is a designator of a unit, as Device Identification shows it (SPC-5 7.7.6) and
-// as CSCD descriptors repeat it.
+// as CSCD descriptors repeat it. kind includes the association.
 type name struct {
 	codeSet, kind byte
 	id            []byte
-}
-
-// identify asks the unit for its names. The executor is held.
-func (u *unit) identify() {
-	u.ask([]byte{0x12, 1, 0x83, 4, 0, 0}, 1024, func(page []byte) { u.names = designators(page) })
-}
-
-// designators takes the names of a logical unit from a Device Identification page.
-func designators(page []byte) []name {
-	var list []name
-	if len(page) < 4 {
-		return nil
-	}
-	page = page[4:min(len(page), 4+int(binary.BigEndian.Uint16(page[2:])))]
-	for len(page) >= 4 && len(page) >= 4+int(page[3]) {
-		n := 4 + int(page[3])
-		if page[1]&0x30 == 0 { // of the logical unit
-			list = append(list, name{page[0] & 0x0F, page[1] & 0x0F, page[4:n]})
-		}
-		page = page[n:]
-	}
-	return list
 }
 
 // conflictSense is COPY ABORTED, THIRD PARTY DEVICE FAILURE in fixed format.
@@ -67,13 +45,8 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 	if len(roles) == 0 {
 		return false
 	}
-	u.exec.Lock()
-	others := make([]*unit, 0, len(roles))
 	for i := range roles {
-		others = append(others, u.domain.named(roles[i].id))
-	}
-	u.exec.Unlock()
-	for i, o := range others {
+		o := u.named(roles[i].id)
 		if o == nil || o == u {
 			continue // the SCSI layer says what is wrong, the kernel has looked
 		}
@@ -85,19 +58,33 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 	return false
 }
 
-// named finds the unit of a name. The executor is held.
-func (m *domain) named(n name) *unit {
-	for _, u := range m.units {
-		if u == nil {
-			continue
+// named finds the unit of a name in the copy domain of u, or nil. The domain is one of each target, those of other I/O
+// groups, too, because a copy reaches all of them. No executor is held.
+func (u *unit) named(n name) *unit {
+	for _, m := range u.array.domainsOf(u.spec.Domain) {
+		exec := m.target.Exec()
+		exec.Lock()
+		i := slices.IndexFunc(m.units, func(o *unit) bool { return o != nil && o.isCalled(n) })
+		var found *unit
+		if i >= 0 {
+			found = m.units[i]
 		}
-		for _, d := range u.names {
-			if d.codeSet == n.codeSet && d.kind == n.kind && bytes.Equal(d.id, n.id) {
-				return u
-			}
+		exec.Unlock()
+		if found != nil {
+			return found
 		}
 	}
 	return nil
+}
+
+// isCalled reports whether a copy may call the unit by this name.
+func (u *unit) isCalled(n name) bool {
+	for _, d := range u.su.Names() {
+		if d.CodeSet == n.codeSet && d.Type == n.kind && bytes.Equal(d.ID, n.id) {
+			return true
+		}
+	}
+	return false
 }
 
 // copyRole is what a parameter list wants of a unit.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -220,6 +221,23 @@ var (
 	testUnitReady = make([]byte, 6)
 	page83        = []byte{0x12, 1, 0x83, 1, 0, 0}
 )
+
+// designators takes the names of a logical unit from a Device Identification page.
+func designators(page []byte) []name {
+	var list []name
+	if len(page) < 4 {
+		return nil
+	}
+	page = page[4:min(len(page), 4+int(binary.BigEndian.Uint16(page[2:])))]
+	for len(page) >= 4 && len(page) >= 4+int(page[3]) {
+		n := 4 + int(page[3])
+		if page[1]&0x30 == 0 { // of the logical unit
+			list = append(list, name{page[0] & 0x0F, page[1] & 0x0F, page[4:n]})
+		}
+		page = page[n:]
+	}
+	return list
+}
 
 // naa returns the unit's NAA-6 designator.
 func (l *lun) naa() []byte {

@@ -20,7 +20,7 @@ type unit struct {
 	spec   VolumeSpec
 	domain *domain
 	lun    uint64 // as on the wire
-	names  []name // by which copies may call it; guarded by the executor
+	su     *scsi.Unit
 
 	release func()
 
@@ -42,8 +42,8 @@ type command struct {
 	cmd    *tcmu.Command
 	unit   *unit
 	op     byte // what the kernel sent
-	flush  bool // SYNCHRONIZE CACHE has to follow
-	synced bool // it has been sent
+	flush  bool // a flush has to follow
+	synced bool // it has begun
 	caches bool // the reply tells of the write cache, which is off
 	direct bool // memory of the ring was handed out for Data-In
 	pieces [][]byte
@@ -51,7 +51,7 @@ type command struct {
 }
 
 func newUnit(a *Array, d *tcmu.Device, su *scsi.Unit, spec VolumeSpec, release func()) *unit {
-	return &unit{array: a, exec: su.Target().Exec(), dev: d, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	return &unit{array: a, exec: su.Target().Exec(), dev: d, su: su, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // Serve implements tcmu.Handler.
@@ -235,7 +235,7 @@ func (u *unit) Manage(m tcmu.TMR) {
 	if m.Function == tcmu.TMRLUNReset {
 		// The kernel tells its initiators of the reset.
 		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
-		u.calm()
+		scsi.ClearAttentions(u.domain.nexus, u.lun, scsi.AttentionReset)
 	} else {
 		for _, id := range m.IDs {
 			u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})
@@ -258,26 +258,3 @@ func (u *unit) Close() {
 	close(u.quit)
 	u.release()
 }
-
-// ask sends a command of our own to the unit. done gets its Data-In, on the
-// executor, which is held now.
-func (u *unit) ask(cdb []byte, room int, done func([]byte)) {
-	t := &scsi.Task{LUN: u.lun, Tag: 1 << 32, Attr: scsi.AttrSimple, CDB: cdb, MaxIn: room, Bufs: heap{}}
-	t.Done = func(t *scsi.Task) {
-		var in []byte
-		if t.Status == scsi.StatusGood && len(t.DataIn) > 0 {
-			in = t.DataIn[0]
-		}
-		done(in)
-	}
-	u.domain.nexus.Submit([]*scsi.Task{t})
-}
-
-// heap hands out fresh memory.
-type heap struct{}
-
-func (heap) Get(n int) []byte { return make([]byte, n) }
-
-// calm takes one unit attention condition from the unit: REQUEST SENSE clears what
-// it reports.
-func (u *unit) calm() { u.ask([]byte{0x03, 0, 0, 0, 18, 0}, 18, func([]byte) {}) }

@@ -4,7 +4,7 @@ import "github.com/arraysim/arraysim/internal/scsi"
 
 // The kernel's attribute emulate_write_cache is the WCE bit of a unit behind this
 // door. At 0 no write ends before the back end has it: writes carry FUA, what has
-// no such bit is followed by SYNCHRONIZE CACHE, and the caching mode page says WCE=0.
+// no such bit is followed by a flush, and the caching mode page says WCE=0.
 // The array's own cache stays as it is, and other doors of the array have none of it.
 
 const (
@@ -14,11 +14,8 @@ const (
 	pageMode = 0x3F
 )
 
-// flushAll is SYNCHRONIZE CACHE(16) of everything.
-var flushAll = [16]byte{0: 0x91}
-
 // forceFUA makes a write of cdb one that reaches the medium. It tells whether
-// a SYNCHRONIZE CACHE has to follow instead.
+// a flush has to follow instead.
 func forceFUA(cdb []byte) (flush bool) {
 	switch cdb[0] {
 	case 0x2A, 0x8A, 0xAA, 0x89, 0x8B, 0x9C: // WRITE(10), (16), (12), COMPARE AND WRITE, ORWRITE(16), WRITE ATOMIC(16)
@@ -80,12 +77,16 @@ func clearWCE(op byte, reply [][]byte) {
 	}
 }
 
-// sync sends SYNCHRONIZE CACHE in the place of the command that has ended; the
-// command is answered when that has.
+// sync has the unit's cache emptied behind the command that has ended; the command is answered when
+// that has. It has been carried out, so no unit attention condition may be its answer: the initiator
+// would send it again.
 func (x *command) sync() {
 	u := x.unit
-	x.flush, x.synced, x.task.CDB, x.task.DataOut, x.task.MaxIn = false, true, flushAll[:], nil, 0
+	x.flush, x.synced = false, true
 	u.exec.Lock()
-	u.domain.nexus.Submit([]*scsi.Task{&x.task})
+	scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
+		x.task.Status, x.task.Sense = status, sense
+		taskDone(&x.task)
+	})
 	u.exec.Unlock()
 }

@@ -17,18 +17,27 @@ import (
 // recorder notes the requests that change a device or flush it.
 type recorder struct {
 	block.Device
-	mu   sync.Mutex
-	seen []string // guarded by mu
+	before func(*block.Request) // is called with the executor held, if it is there
+	refuse func(*block.Request) // the same, in the place of a flush
+	mu     sync.Mutex
+	seen   []string // guarded by mu
 }
 
 func (d *recorder) Submit(list []*block.Request) {
 	d.mu.Lock()
 	for _, r := range list {
+		if d.before != nil {
+			d.before(r)
+		}
 		if r.Op != block.OpRead && r.Op != block.OpStatus {
 			d.seen = append(d.seen, fmt.Sprintf("%v fua=%t", r.Op, r.Flags&block.FUA != 0))
 		}
 	}
 	d.mu.Unlock()
+	if d.refuse != nil && list[0].Op == block.OpFlush {
+		d.refuse(list[0])
+		return
+	}
 	d.Device.Submit(list)
 }
 
@@ -43,7 +52,8 @@ func (d *recorder) take() []string {
 // recorderHost puts a recorder before the volume that it opens.
 type recorderHost struct {
 	*testHost
-	dev *recorder
+	dev  *recorder
+	unit *scsi.Unit
 }
 
 func (h *recorderHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
@@ -55,6 +65,7 @@ func (h *recorderHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(),
 	defer h.exec.Unlock()
 	h.dev = &recorder{Device: h.array.Volume(s.Volume)}
 	u := h.target.AddUnit(h.dev, scsi.UnitOptions{})
+	h.unit = u
 	return u, info, func() {
 		h.exec.Lock()
 		h.target.RemoveUnit(u)
@@ -150,6 +161,49 @@ func TestWriteThrough(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFlushReportsNoAttention: a command that has been carried out does not end with a unit attention condition that came up
+// meanwhile, which the next one reports. A flush that fails is its end.
+func TestFlushReportsNoAttention(t *testing.T) {
+	h := &recorderHost{testHost: newHost(t)}
+	l, err := open(t, NewArray(h, nil), "gold/x", tcmutest.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+	// One that has no write cache from the beginning.
+	if l, err = open(t, NewArray(h, nil), "gold/x", tcmutest.Options{}, func(i *tcmu.Info) { i.Resumed = true }); err != nil {
+		t.Fatal(err)
+	}
+	l.send(testUnitReady, nil, 0).Wait() // power on
+	h.exec.Lock()
+	h.dev.before = func(r *block.Request) {
+		if r.Op == block.OpWrite {
+			h.unit.Establish(scsi.AttentionCapacity, nil)
+		}
+	}
+	h.exec.Unlock()
+	write6 := []byte{0x0A, 0, 0, 0, 1, 0}
+	h.dev.take()
+	l.do(write6, make([]byte, 512), 0)
+	if got := h.dev.take(); !slices.Equal(got, []string{"write fua=false", "flush fua=false"}) {
+		t.Errorf("requests %q", got)
+	}
+	l.fails(6, 0x2A09, testUnitReady, nil, 0)
+	l.do(testUnitReady, nil, 0)
+	h.exec.Lock()
+	h.dev.before = nil
+	h.dev.refuse = func(r *block.Request) {
+		h.exec.Post(func() { r.Status = block.MediumWrite; r.Done(r) })
+	}
+	h.exec.Unlock()
+	l.fails(3, 0x0C00, write6, make([]byte, 512), 0)
+	h.exec.Lock()
+	h.dev.refuse = nil
+	h.exec.Unlock()
+	l.do(write6, make([]byte, 512), 0)
+	l.close()
 }
 
 // TestClearWCE: a reply that is cut off anywhere is not read past its end.

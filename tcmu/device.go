@@ -411,12 +411,28 @@ func (d *Device) end() error {
 	return d.link.Close()
 }
 
+// served reports whether Serve goes on.
+func (d *Device) served() bool {
+	d.mu.Lock()
+	serving := d.serving
+	d.mu.Unlock()
+	if serving == nil {
+		return false
+	}
+	select {
+	case <-serving:
+		return false
+	default:
+		return true
+	}
+}
+
 // drain waits until the kernel has had an answer to all that it put in the ring,
-// while Serve goes on.
+// while Serve goes on. Without that, there will be none.
 func (d *Device) drain(ctx context.Context) error {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
-	for d.mb.head() != d.mb.tail() {
+	for d.mb.head() != d.mb.tail() && d.served() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("tcmu: %s: commands are still in progress", d)

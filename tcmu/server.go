@@ -267,8 +267,6 @@ func (s *Server) inOrder(minor uint32, work func()) {
 
 var verbs = map[uint8]string{cmdAdded: "device added", cmdRemoved: "device removed", cmdReconfig: "device changed"}
 
-func (s *Server) serves(minor uint32) bool { return s.device(minor) != nil }
-
 func (s *Server) device(minor uint32) *Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,8 +278,14 @@ func (s *Server) add(i Info, st Subtype) error {
 	if st == nil {
 		return fmt.Errorf("nobody serves the subtype %q: %w", i.Subtype, syscall.ENOENT)
 	}
-	if s.serves(i.Minor) {
-		return fmt.Errorf("%s is served already: %w", uioName(i.Minor), syscall.EEXIST)
+	if d := s.device(i.Minor); d != nil {
+		if d.served() && d.String() == i.String() {
+			return fmt.Errorf("%s is served already: %w", uioName(i.Minor), syscall.EEXIST)
+		}
+		// The kernel gives a number to one device at a time: the end of the one before was not heard.
+		if err := s.remove(d.Info()); err != nil {
+			return err
+		}
 	}
 	if err := s.tree.complement(&i); err != nil {
 		return err
@@ -325,7 +329,15 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 		s.log.Error("a device's ring cannot be served", "device", d.String(), "error", err)
 		if errors.Is(err, ErrRing) || errors.Is(err, ErrFault) {
 			s.inOrder(i.Minor, func() { s.repair(d, st) })
+			return
 		}
+		// The kernel has nothing more to say of it: it is gone, and whether that is heard is not certain. What it
+		// has, such as a volume, is for the next one.
+		s.inOrder(i.Minor, func() {
+			if s.device(i.Minor) == d {
+				_ = s.remove(i)
+			}
+		})
 	})
 	return nil
 }

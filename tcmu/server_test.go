@@ -157,13 +157,14 @@ type memoryLink struct {
 	stop chan struct{}
 	once sync.Once
 	gone chan struct{}
+	lost chan struct{} // closed when the device is gone
 	// damaged: what the first Wait announces is nothing that a kernel writes.
 	damaged bool
 	closed  func()
 }
 
 func newMemoryLink() *memoryLink {
-	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{})}
+	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{})}
 	mb := mailboxOf(l.mem)
 	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 1024
 	return l
@@ -175,8 +176,12 @@ func (l *memoryLink) Wait() error {
 		mailboxOf(l.mem).cmdHead = 4
 		return nil
 	}
-	<-l.stop
-	return os.ErrDeadlineExceeded
+	select {
+	case <-l.stop:
+		return os.ErrDeadlineExceeded
+	case <-l.lost:
+		return syscall.EIO
+	}
 }
 func (l *memoryLink) Notify() error { return nil }
 func (l *memoryLink) Stop() error   { l.once.Do(func() { close(l.stop) }); return nil }
@@ -485,6 +490,86 @@ func TestDamagedRing(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestLostDevices: the end of a device that nobody told of does not keep its number from the next one, nor what it had.
+func TestLostDevices(t *testing.T) {
+	for name, step := range map[string]func(*world, *Server){
+		"noticed before": func(w *world, s *Server) {
+			close(w.links[1].lost)
+			for end := time.Now().Add(patience); len(s.Devices()) > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					w.t.Fatal("a device that is gone is still listed")
+				}
+			}
+		},
+		"at the same time":   func(w *world, s *Server) { close(w.links[1].lost) },
+		"noticed not at all": func(*world, *Server) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, stop := w.run(Options{})
+			if got := w.tell(1, w.device(1, "a/test/good"), Change{}); got != "1 of 101: 0" {
+				t.Fatal(got)
+			}
+			before := w.links[1]
+			step(w, s)
+			if got := w.tell(1, w.device(1, "b/test/good"), Change{}); got != "1 of 101: 0" {
+				t.Errorf("the next one is answered %s", got)
+			}
+			<-before.gone
+			list := s.Devices()
+			if len(list) != 1 || list[0].Info().Name != "b" || !slices.Contains(w.notes(), "close a") {
+				t.Errorf("served are %v; diary %q", list, w.notes())
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestStopWithoutService: a device whose ring was given up holds up no end.
+func TestStopWithoutService(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{CloseTimeout: time.Hour})
+	e := w.device(1, "lun/test/good")
+	opened := make(chan struct{}, 100)
+	var next func()
+	next = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l := newMemoryLink()
+		l.damaged, l.closed = true, next
+		w.links[1] = l
+		opened <- struct{}{}
+	}
+	next()
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	for range 1 + maxRepairs {
+		<-opened
+	}
+	for {
+		s.mu.Lock()
+		givenUp := s.repairs[1] > maxRepairs
+		s.mu.Unlock()
+		if givenUp {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	end := make(chan error, 1)
+	go func() { end <- stop() }()
+	select {
+	case err := <-end:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the server waits for a device that nobody serves")
 	}
 }
 

@@ -122,7 +122,7 @@ func (u *Unit) Close() { u.t.Close() }
 // answers above; StatusSense comes with sense data in fixed or descriptor format.
 func (u *Unit) Do(cdb []byte, data [][]byte, sense *[SenseLen]byte) int {
 	end := make(chan struct{})
-	c := &lun.Command{CDB: cdb, Done: func(*lun.Command) { close(end) }}
+	c := &lun.Command{CDB: cdb, Once: once(cdb), Done: func(*lun.Command) { close(end) }}
 	out := takesData(cdb)
 	if out {
 		c.Out = data
@@ -169,6 +169,19 @@ func zeroFrom(data [][]byte, at int) {
 		}
 		at -= len(b)
 	}
+}
+
+// once reports whether a command would find what it did, if it was carried out a second time: COMPARE AND WRITE a
+// miscompare, ORWRITE bits that others have cleared since, a copy its own result, where its ranges overlap, and PERSISTENT
+// RESERVE OUT another key. A session that has lost one does not send it again.
+func once(cdb []byte) bool {
+	switch cdb[0] {
+	case 0x5F, 0x83, 0x89, 0x8B:
+		return true
+	case 0x7F:
+		return len(cdb) >= 10 && binary.BigEndian.Uint16(cdb[8:]) == 0x0E // ORWRITE(32)
+	}
+	return false
 }
 
 // takesData tells whether a command sends data to the unit: a ring entry does not say it. Operation codes of

@@ -143,7 +143,10 @@ func (d *Device) measured(b []byte) {
 	}
 }
 
-const capacityLen = 32
+const (
+	capacityLen     = 32
+	thinProvisioned = 0x80 | 0x40 // LBPME, LBPRZ
+)
 
 // readCapacity is READ CAPACITY(16).
 var readCapacity = [16]byte{0: opServiceIn16, 1: 0x10, 13: capacityLen}
@@ -166,6 +169,7 @@ func (d *Device) setCapacity(b []byte) error {
 	}
 	i := &d.info
 	i.BlockSize, i.Sectors = bs, (last+1)<<d.shift
-	i.PhysicalExp, i.Thin = b[13]&0x0f, b[14]&0x80 != 0
+	// Thin promises that what is unmapped reads as zeros. A unit with LBPME alone does not: it is thick for us.
+	i.PhysicalExp, i.Thin = b[13]&0x0f, b[14]&thinProvisioned == thinProvisioned
 	return nil
 }

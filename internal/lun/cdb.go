@@ -118,13 +118,13 @@ func (d *Device) extents(c *Command, r *block.Request) {
 	b := c.In[0][:c.InLen]
 	for b = b[min(8, len(b)):]; len(b) >= 16 && len(r.Extents) < cap(r.Extents); b = b[16:] {
 		e := block.Extent{Range: block.Range{Start: be.Uint64(b) << d.shift, Count: uint64(be.Uint32(b[8:])) << d.shift}}
-		switch b[12] & 0x0f {
-		case 0:
-			e.State = block.Data
+		switch b[12] & 0x0f { // PROVISIONING STATUS (SBC-4 5.6)
+		case 1:
+			e.State = block.Unmapped
 		case 2:
 			e.State = block.Anchored
-		default:
-			e.State = block.Unmapped
+		default: // mapped, or the unit does not say
+			e.State = block.Data
 		}
 		r.Extents = append(r.Extents, e)
 	}
@@ -160,6 +160,9 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 	at, skip, left, segments := r.Range.Start, r.RefOffset, r.Range.Count, 0
 	same := h.dev == d || h.dev.info.NAA == d.info.NAA
 	for _, g := range h.ranges {
+		if (g.Start|g.Count|r.RefOffset)&(1<<d.shift-1) != 0 { // the segments below are of whole blocks
+			return block.Unsupported
+		}
 		if skip >= g.Count {
 			skip -= g.Count
 			continue

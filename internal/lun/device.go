@@ -109,9 +109,11 @@ const (
 	statusBusy     = 0x08
 	statusConflict = 0x18
 	statusFull     = 0x28
+	statusAborted  = 0x40
 
 	senseIllegal    = 0x05
 	senseAttention  = 0x06
+	senseAborted    = 0x0b
 	senseMiscompare = 0x0e
 	maxTries        = 8
 	retryNanos      = 20_000_000
@@ -204,6 +206,35 @@ func (c *Command) sense() (key byte, asc uint16) {
 		return s[1] & 0x0f, be.Uint16(s[2:])
 	}
 	return 0, 0
+}
+
+// information returns the INFORMATION of fixed or descriptor sense data, if it has one.
+func (c *Command) information() (uint64, bool) {
+	const (
+		descHead, descInformation, informationLen = 2, 0x00, 12
+		valid                                     = 0x80
+	)
+	s := c.Sense
+	switch {
+	case len(s) >= 7 && s[0]&0x7e == 0x70:
+		return uint64(be.Uint32(s[3:])), s[0]&valid != 0
+	case len(s) >= 8 && s[0]&0x7e == 0x72:
+		for d := s[8:min(len(s), 8+int(s[7]))]; len(d) >= descHead; d = d[min(len(d), descHead+int(d[1])):] {
+			if d[0] == descInformation && d[1] == informationLen-descHead && len(d) >= informationLen {
+				return be.Uint64(d[4:]), d[2]&valid != 0
+			}
+		}
+	}
+	return 0, false
+}
+
+// aborted is the outcome of a command that the unit gave up: it is sent again, unless it may have been carried out and would
+// then find what it did.
+func (c *Command) aborted() block.Status {
+	if c.Once {
+		return block.Offline
+	}
+	return block.Resources
 }
 
 func (c *Command) key() byte {
@@ -365,8 +396,8 @@ func (d *Device) ended(c *Command) {
 		d.extents(c, r)
 	}
 	if s == block.Miscompare {
-		if n := len(c.Sense); n >= 7 && c.Sense[0]&0x80 != 0 {
-			r.Offset = uint64(be.Uint32(c.Sense[3:]))
+		if at, ok := c.information(); ok {
+			r.Offset = at
 		}
 	}
 	d.recycle(c)
@@ -391,9 +422,13 @@ func (d *Device) status(c *Command) block.Status {
 		return block.Resources
 	case statusConflict:
 		return block.Offline // another host has the unit
+	case statusAborted: // by another host's task management
+		return c.aborted()
 	}
 	key, asc := c.sense()
 	switch {
+	case key == senseAborted:
+		return c.aborted()
 	case key == senseMiscompare:
 		return block.Miscompare
 	case asc == 0x2707:

@@ -27,9 +27,9 @@ var copyKinds = []struct {
 }{
 	{"EXTENDED COPY to the source", true, false, func(r *rig) *scsi.Task { return r.copyAcross(fromLUN, 0) }},
 	{"EXTENDED COPY to the destination", true, false, func(r *rig) *scsi.Task { return r.copyAcross(toLUN, 0) }},
-	{"EXTENDED COPY to the source, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(fromLUN, 2) }},
-	{"EXTENDED COPY to the destination, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(toLUN, 2) }},
-	{"EXTENDED COPY to a third, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(scsitest.Large, 2) }},
+	{"EXTENDED COPY to the source, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(fromLUN, scsitest.Immed4) }},
+	{"EXTENDED COPY to the destination, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(toLUN, scsitest.Immed4) }},
+	{"EXTENDED COPY to a third, IMMED", true, false, func(r *rig) *scsi.Task { return r.copyAcross(scsitest.Large, scsitest.Immed4) }},
 	{"WRITE USING TOKEN", false, true, func(r *rig) *scsi.Task { return r.writeToken(r.token, 0) }},
 	{"WRITE USING TOKEN, IMMED", false, true, func(r *rig) *scsi.Task { return r.writeToken(r.token, 1) }},
 	{"WRITE USING TOKEN of zeros, IMMED", false, false, func(r *rig) *scsi.Task {

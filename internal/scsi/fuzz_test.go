@@ -94,7 +94,7 @@ func FuzzLists(f *testing.F) {
 	f.Add(uint8(2), []byte{0, 0, 0, 8, 0, 0, 32, 0, 0, 0, 2, 0, 0x0A, 10, 6, 0x10, 8, 0x40, 0, 0, 0, 0, 0, 0})
 	f.Add(uint8(5), make([]byte, 24))
 	f.Add(uint8(4), append(append(make([]byte, 20), 8, 0, 0, 0, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...)) // SPEC_I_PT
-	f.Add(uint8(6), scsitest.CopyList4(1, 0, 2, [][]byte{cscd}, [][]byte{scsitest.Segment02(0, 0xFFFF, 5, 1, 9, true)}))
+	f.Add(uint8(6), scsitest.CopyList4(1, 0, scsitest.Immed4, [][]byte{cscd}, [][]byte{scsitest.Segment02(0, 0xFFFF, 5, 1, 9, true)}))
 	f.Add(uint8(7), scsitest.PopulateList(3, 60, 0x00800000, scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
 	f.Add(uint8(8), scsitest.WriteTokenList(3, 1, make([]byte, 512), scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
 	f.Add(uint8(8), scsitest.WriteTokenList(0, 0, append([]byte{0xFF, 0xFF, 0, 1, 0, 0, 1, 0xF8}, make([]byte, 504)...), scsitest.Extent{LBA: 8, Blocks: 16}))

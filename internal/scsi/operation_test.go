@@ -90,7 +90,7 @@ func TestPriorityReachesTheDevice(t *testing.T) {
 func TestCopyInBackground(t *testing.T) {
 	r := newRig(t)
 	copy(r.devs[0].Data, bytes.Repeat([]byte{7}, 8*512))
-	list := r.list(5, 2) // IMMED
+	list := r.list(5, scsitest.Immed4)
 	r.devs[0].Hold = true
 	_, c := r.run(r.a, 0, scsitest.CopyCDB4(list), list)
 	r.wants("the command", c, 0)
@@ -109,15 +109,18 @@ func TestCopyInBackground(t *testing.T) {
 }
 
 func TestCopyOperationAbort(t *testing.T) {
-	for _, flags := range []byte{0, 2} {
+	for _, flags := range []byte{0, scsitest.GSense4, scsitest.Immed4} {
 		r := newRig(t)
-		list := r.list(5, flags)
+		list, ended := r.list(5, flags), 0x020A0000
+		if flags == scsitest.Immed4 {
+			ended = 0
+		}
 		r.devs[0].Hold = true
 		task, _ := r.run(r.a, 0, scsitest.CopyCDB4(list), list)
 		abort, c := r.run(r.a, 0, scsitest.ReceiveCDB(0x83, 0x1C, 5), nil)
 		r.wants("the abort", c, 0) // what waits is withdrawn
 		_ = abort
-		r.wants("the command", code(task), map[byte]int{0: 0x020A0000, 2: 0}[flags])
+		r.wants("the command", code(task), ended)
 		r.wants("status", r.status(5), 0x60)
 		_, c = r.run(r.a, 0, scsitest.ReceiveCDB(0x83, 0x1C, 5), nil)
 		r.wants("once more", c, 0x02052400)
@@ -130,7 +133,7 @@ func TestCopyOperationAbort(t *testing.T) {
 		r.wants("the abort waits", c, -1)
 		r.exec.RunUntil(r.exec.Now() + 2*second)
 		r.wants("the abort", code(abort), 0)
-		r.wants("the command", code(task), map[byte]int{0: 0x020A0000, 2: 0}[flags])
+		r.wants("the command", code(task), ended)
 		r.refs("at the end", 0)
 	}
 }
@@ -143,7 +146,7 @@ func TestBackgroundCopyEnds(t *testing.T) {
 		"unmap":  func(r *rig) { r.tg.Unmap("", 0) },
 	} {
 		r := newRig(t)
-		list := r.list(5, 2)
+		list := r.list(5, scsitest.Immed4)
 		r.devs[0].Hold = true
 		r.run(r.a, 0, scsitest.CopyCDB4(list), list)
 		end(r)
@@ -158,7 +161,7 @@ func TestBackgroundCopyEnds(t *testing.T) {
 func TestConcurrentCopiesAreLimited(t *testing.T) {
 	r := newRig(t)
 	r.devs[0].Hold = true
-	list := r.list(0, 2)
+	list := r.list(0, scsitest.Immed4)
 	busy := 0
 	for id := range uint32(40) {
 		binary.BigEndian.PutUint32(list[20:], id+1)
@@ -168,7 +171,7 @@ func TestConcurrentCopiesAreLimited(t *testing.T) {
 	}
 	r.wants("refused", busy, 40-32)
 	// Copies without a list identifier are copies, too; and other hosts have their own.
-	anonymous := scsitest.CopyList4(0, 3, 2, [][]byte{list[48:80], list[80:112]}, [][]byte{list[112:140]})
+	anonymous := scsitest.CopyList4(0, 3, scsitest.Immed4, [][]byte{list[48:80], list[80:112]}, [][]byte{list[112:140]})
 	_, c := r.run(r.a, 0, scsitest.CopyCDB4(anonymous), anonymous)
 	r.wants("one without a list identifier", c, scsi.StatusBusy<<24)
 	_, c = r.run(r.b, 0, scsitest.CopyCDB4(anonymous), anonymous)

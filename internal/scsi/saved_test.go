@@ -144,6 +144,28 @@ func TestReservationsSurvivePowerLoss(t *testing.T) {
 	steps(r, do(r.a, prOut(6, 0), prList(0, 0xA, 1)), 0x02044400)
 }
 
+// TestFailedSaveIsMadeUpFor: reservations of which the end could not be saved are saved away by the next change, though that
+// one asks for nothing to be kept.
+func TestFailedSaveIsMadeUpFor(t *testing.T) {
+	exec := &block.Virtual{}
+	k := &keeper{exec: exec}
+	dev := scsitest.NewDevice(exec, block.Info{Name: "v", Sectors: 1024, BlockSize: 512})
+	r := life(t, k, dev)
+	_, c := r.run(r.a, 0, prOut(0, 0), prList(0, 1, 1)) // APTPL
+	r.wants("register", c, 0)
+	_, c = r.run(r.a, 0, prOut(1, 3), prList(1, 0, 0))
+	r.wants("reserve", c, 0)
+	k.fail = errors.New("no")
+	_, c = r.run(r.a, 0, prOut(3, 0), prList(1, 0, 0))
+	r.wants("clear, which is not saved", c, 0x02044400)
+	k.fail = nil
+	_, c = r.run(r.a, 0, prOut(0, 0), prList(0, 2, 0))
+	r.wants("register", c, 0)
+	r = life(t, k, dev)
+	_, c = r.run(r.b, 0, append([]byte{0x2A, 8: 1}, 0), make([]byte, 512))
+	r.wants("a write by another host after the restart", c, 0)
+}
+
 func TestModePagesAreSaved(t *testing.T) {
 	exec := &block.Virtual{}
 	k := &keeper{exec: exec}

@@ -87,6 +87,15 @@ type (
 	PortGroup   = alua.Description
 	Port        = alua.Port
 	AccessState = alua.State
+	Attentions  = sense.Attentions
+)
+
+// Unit attention conditions that a front end may tell its hosts of in its own way, or raise.
+const (
+	AttentionPowerOn     = sense.UAPowerOn
+	AttentionReset       = sense.UAReset
+	AttentionLUNsChanged = sense.UALUNsChanged
+	AttentionCapacity    = sense.UACapacity
 )
 
 // ParseUnitState reads what UnitOptions.Save got. Nil is the state of a new unit.

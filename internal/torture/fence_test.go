@@ -39,7 +39,7 @@ func (g *generator) fenced() Group {
 		}
 		switch {
 		case c.Op == "copy4" || c.Op == "copy-many":
-			c.Flags = []byte{0, 2}[g.rng.IntN(2)] // IMMED
+			c.Flags = byte(g.rng.IntN(2)) * scsitest.Immed4
 		case c.Op == "use":
 			c.Flags = byte(g.rng.IntN(2))
 		}
@@ -53,7 +53,7 @@ func (g *generator) fenced() Group {
 
 // immed reports whether the command ends before what it does.
 func (c Command) immed() bool {
-	return c.Op == "copy4" && c.Flags&2 != 0 || c.Op == "copy-many" && c.Flags&2 != 0 || c.Op == "use" && c.Flags&1 != 0
+	return c.Op == "copy4" && c.Flags&scsitest.Immed4 != 0 || c.Op == "copy-many" && c.Flags&scsitest.Immed4 != 0 || c.Op == "use" && c.Flags&1 != 0
 }
 
 // resets reports whether the group ends with a reset.

@@ -47,10 +47,10 @@ const (
 	//	| 1 | usage | header CSCD bytes (2) | 11 | flags | FFh | 3 | list id (4) | 18 |
 	//	| CSCD bytes (2) | segment bytes (2) | inline bytes (2) | CSCDs | segments |
 	Header4          = 48
-	copyFormat4      = 0 // 01h
-	copyHeadBytes4   = 2 // 0020h
-	copyFlags4       = 15
-	copyImmed4       = 0x02
+	copyFormat4      = 0  // 01h
+	copyHeadBytes4   = 2  // 0020h
+	copyFlags4       = 15 // G_SENSE (02h) has no effect: it asks for sense data with GOOD
+	copyImmed4       = 0x01
 	copyHeadType4    = 16
 	copyListID4      = 20
 	copyCSCDBytes4   = 42

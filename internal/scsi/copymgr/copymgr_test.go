@@ -118,7 +118,7 @@ func (r *rig) copy(n *server.Nexus, id uint32, immed bool, segments int) *server
 	be.PutUint16(list[2:], copylist.CSCDLen)
 	list[typeAt] = 0xFF
 	if immed {
-		list[flagsAt] = 2
+		list[flagsAt] = 1
 	}
 	be.PutUint32(list[idAt:], id)
 	be.PutUint16(list[segmentsAt:], uint16(segments*copylist.SegmentBlocksLen))

@@ -126,7 +126,7 @@ func (r *rig) copyFrom(n *server.Nexus, id uint32, immed bool) *server.Task {
 	be.PutUint16(list[2:], copylist.CSCDLen)
 	list[typeAt] = 0xFF
 	if immed {
-		list[flagsAt] = 2
+		list[flagsAt] = 1
 	}
 	be.PutUint32(list[idAt:], id)
 	be.PutUint16(list[cscdsAt:], copylist.CSCDLen)

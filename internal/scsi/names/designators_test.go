@@ -11,7 +11,13 @@ func FuzzTransportID(f *testing.F) {
 	f.Add([]byte("\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"))
 	f.Add([]byte("\x05\x00\x00\x08iqn.a:b\x00"))
 	f.Add(TransportID("iqn.2026-01.io.example:a,i,0x800000110000"))
+	f.Add([]byte("iqn.a:\u0130\u0130\u0130\u0130\u0130\u0130\u0130\u0130,i,0x1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if port, ok := CanonicalPort(string(b)); ok {
+			if again, _ := CanonicalPort(port); again != port {
+				t.Fatalf("%q becomes %q, and that %q", b, port, again)
+			}
+		}
 		port, size, ok := ParseTransportID(b)
 		if !ok {
 			return
@@ -44,6 +50,24 @@ func TestTransportIDs(t *testing.T) {
 		port, _, ok := ParseTransportID([]byte(c.in))
 		if port != c.port || ok != (c.port != "") {
 			t.Errorf("%s: %q %v", c.name, port, ok)
+		}
+	}
+}
+
+// TestCanonicalPort: the ISID is found in whatever bytes the name has, some of which have lower case of another length.
+func TestCanonicalPort(t *testing.T) {
+	for in, want := range map[string]string{
+		"iqn.a:b,i,0x1": "iqn.a:b,i,0x000000000001", "iqn.a:b,I,0Xab": "iqn.a:b,i,0x0000000000ab", "iqn.a:,i,0x2,i,0x3": "iqn.a:,i,0x2,i,0x000000000003",
+		strings.Repeat("\u0130", 9) + ",i,0x1": strings.Repeat("\u0130", 9) + ",i,0x000000000001",
+		strings.Repeat("\xff", 9) + ",i,0x1":   strings.Repeat("\xff", 9) + ",i,0x000000000001",
+		"":                                     "", ",i,0x1": "", "a,i,0x": "", "a,i,0x1000000000000": "", ",i,0": "", "\u212a,i,0x": "",
+	} {
+		got, ok := CanonicalPort(in)
+		if want == "" {
+			want = in
+		}
+		if got != want || ok != (got != in) {
+			t.Errorf("%q becomes %q, %v; want %q", in, got, ok, want)
 		}
 	}
 }

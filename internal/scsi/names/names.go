@@ -121,7 +121,9 @@ const isidMark = ",i,0x"
 // number, so it has twelve digits whatever the initiator wrote. ok is false for what is no name of
 // an iSCSI port.
 func CanonicalPort(port string) (name string, ok bool) {
-	at := strings.LastIndex(strings.ToLower(port), isidMark)
+	at := len(port) - len(isidMark)
+	for ; at > 0 && !strings.EqualFold(port[at:at+len(isidMark)], isidMark); at-- {
+	}
 	if at <= 0 {
 		return port, false
 	}

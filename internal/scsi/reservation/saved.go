@@ -56,6 +56,10 @@ func (s *State) ToSave() bool {
 	return true
 }
 
+// NotSaved says that a save has failed: what was saved before it may have reservations yet, so the next change is to be
+// saved, too.
+func (s *State) NotSaved() { s.kept = true }
+
 // Restore returns the state that Save was called for. Check has found no error in it.
 func Restore(p *Saved) State {
 	s := State{generation: p.Generation, aptpl: true, kept: true}

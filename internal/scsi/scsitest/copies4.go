@@ -5,8 +5,14 @@ import (
 	"slices"
 )
 
+// Immed4 is IMMED in the flags of CopyList4; GSense4 is G_SENSE.
+const (
+	Immed4  = 0x01
+	GSense4 = 0x02
+)
+
 // CopyList4 makes the parameter list of EXTENDED COPY(LID4) (SPC-4 6.4.4). flags
-// are those of byte 15: IMMED is 02h.
+// are those of byte 15.
 func CopyList4(id uint32, usage, flags byte, cscds, segments [][]byte) []byte {
 	be := binary.BigEndian
 	b := make([]byte, 48)

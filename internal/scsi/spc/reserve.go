@@ -70,7 +70,9 @@ func settleChange(t *server.Task, persistent bool, preempted []reservation.Nexus
 	if persistent && u.Reservation().ToSave() {
 		w.More()
 		u.Save(func(err error) {
-			failed = err != nil
+			if failed = err != nil; failed {
+				u.Reservation().NotSaved()
+			}
 			w.Less(tg)
 		})
 	}

@@ -1,0 +1,138 @@
+package handlers
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
+	"github.com/arraysim/arraysim/tcmu/tcmutest"
+)
+
+// randomCDB is a CDB of a known operation code, mostly, with fields that are small, or anything.
+func randomCDB(rng *rand.Rand) []byte {
+	codes := []byte{0x00, 0x03, 0x08, 0x0A, 0x12, 0x15, 0x1A, 0x25, 0x28, 0x2A, 0x2E, 0x2F, 0x35, 0x41, 0x42, 0x4D, 0x55, 0x5A, 0x7F,
+		0x83, 0x84, 0x88, 0x89, 0x8A, 0x8B, 0x8E, 0x8F, 0x91, 0x93, 0x9C, 0x9E, 0xA3, 0xA4, 0xA8, 0xAA, 0xAE}
+	op := codes[rng.IntN(len(codes))]
+	if rng.IntN(30) == 0 {
+		op = byte(rng.IntN(256))
+	}
+	cdb := make([]byte, [8]int{6, 10, 10, 32, 16, 12, 10, 10}[op>>5])
+	for i := range cdb {
+		switch rng.IntN(8) {
+		case 0:
+			cdb[i] = byte(rng.IntN(256))
+		case 1:
+			cdb[i] = byte(rng.IntN(4))
+		}
+	}
+	if cdb[0] = op; rng.IntN(4) > 0 {
+		cdb[len(cdb)-1] = 0 // CONTROL
+		switch len(cdb) {   // a length that is short, and an LBA
+		case 10:
+			clear(cdb[2:5])
+			cdb[7] = 0
+		case 12:
+			clear(cdb[2:5])
+			clear(cdb[6:9])
+		case 16:
+			clear(cdb[2:9])
+			clear(cdb[10:13])
+		case 32:
+			cdb[1], cdb[7], cdb[8], cdb[9] = 0, 0x18, 0, byte(0x0A+rng.IntN(5))
+		}
+	}
+	return cdb
+}
+
+// TestRandomCommands sends random commands with random data to two units of a domain, while others are withdrawn, the write cache is
+// switched, and a third unit comes and goes. Every command ends, and the rings stay whole. The seed is in the log.
+func TestRandomCommands(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	h := newHost(t)
+	a := NewArray(h, nil)
+	caps := []uint16{tcmutest.CapAll, tcmutest.CapOutOfOrder, tcmutest.CapOutOfOrder | tcmutest.CapReadLen}
+	options := func() tcmutest.Options {
+		return tcmutest.Options{RingBytes: 1 << 14, Blocks: 256, Caps: caps[rng.IntN(len(caps))], Scatter: rng.IntN(2) == 0, Seed: rng.Uint64()}
+	}
+	units := []*lun{mustOpen(t, a, "gold/x", options()), mustOpen(t, a, "gold/y", options())}
+	opened := a.domainsOf("gold")[0].units[:2]
+	var third *lun
+	var calls []*tcmutest.Call
+	var ids [2][]uint16
+	ends := map[byte]int{}
+	wait := func() {
+		for _, c := range calls {
+			ends[c.Wait().Status]++
+		}
+		calls, ids = calls[:0], [2][]uint16{}
+	}
+	names := [][]byte{units[0].naa(), units[1].naa()}
+	for step := range 3000 {
+		at := rng.IntN(2)
+		l := units[at]
+		switch rng.IntN(60) {
+		case 0:
+			cache := rng.IntN(2) == 0
+			if err := opened[at].Reconfigure(tcmu.Change{WriteCache: &cache}); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			if third == nil {
+				third = mustOpen(t, a, "gold/z", options())
+			} else {
+				third.close()
+				third = nil
+			}
+		case 2, 3:
+			function := []byte{tcmu.TMRAbortTask, tcmu.TMRAbortTaskSet, tcmu.TMRLUNReset, tcmu.TMRLUNResetPRO, 0, 255}[rng.IntN(6)]
+			if err := l.Manage(function, ids[at]...); err != nil && !errors.Is(err, tcmutest.ErrFull) {
+				t.Fatal(err)
+			}
+		default:
+			cdb := randomCDB(rng)
+			var out []byte
+			in := 0
+			switch rng.IntN(3) {
+			case 0:
+				in = rng.IntN(16 << 10)
+			case 1:
+				out = make([]byte, 512*rng.IntN(20))
+				for i := range min(len(out), 64) {
+					out[i] = byte(rng.IntN(256))
+				}
+				if rng.IntN(4) == 0 {
+					out = out[:rng.IntN(len(out)+1)]
+				}
+			}
+			if rng.IntN(10) == 0 {
+				cdb, out = copyList(names[rng.IntN(2)], names[rng.IntN(2)], rng.IntN(100), rng.IntN(100), rng.IntN(32))
+				in = 0
+			}
+			c, err := l.Send(cdb, out, in)
+			if errors.Is(err, tcmutest.ErrFull) {
+				wait()
+				continue
+			}
+			if err != nil {
+				t.Fatalf("step %d: %v", step, err)
+			}
+			calls, ids[at] = append(calls, c), append(ids[at], c.ID())
+			if len(ids[at]) > 20 {
+				wait()
+			}
+		}
+	}
+	wait()
+	if ends[scsi.StatusGood] < 300 || ends[scsi.StatusCheckCondition] < 300 {
+		t.Errorf("ends by status: %v", ends)
+	}
+	for _, l := range append(units, third) {
+		if l != nil {
+			l.close()
+		}
+	}
+}
