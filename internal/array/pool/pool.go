@@ -113,7 +113,9 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 		d.parked = nil
 		for _, u := range parked {
 			p.Part.Park(-len(u.Batch.Pages))
-			p.Set.issue(u)
+			if !p.Set.forget(u) {
+				p.Set.issue(u)
+			}
 		}
 		p.discardSoon()
 	}

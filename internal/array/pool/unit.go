@@ -114,7 +114,41 @@ func (set *Set) retry(u *Unit) {
 		}
 		u.d.resting--
 	}
-	set.issue(u)
+	if !set.forget(u) {
+		set.issue(u)
+	}
+}
+
+// forget takes out of a unit that has failed what nothing refers to any more, such as the pages of a
+// volume that was deleted: there may never be room for them. It reports whether nothing is left, and
+// the unit is over.
+func (set *Set) forget(u *Unit) bool {
+	if !set.Cache.AnyDropped(&u.Batch) {
+		return false
+	}
+	part := u.pool.Part
+	if u.refused {
+		part.Refuse(&u.Batch, -1)
+	}
+	set.Cache.Forget(&u.Batch)
+	if len(u.Pages) > 0 {
+		if u.refused {
+			part.Refuse(&u.Batch, 1)
+		}
+		return false
+	}
+	// The mdisk works as far as anybody knows, if this was the last that it has not taken.
+	if !part.AnyRefused(u.Mdisk) && (u.refused || part.InFlight(u.Mdisk) == 0) {
+		u.d.Works()
+	}
+	u.refused = false
+	set.giveUnit(u)
+	return true
+}
+
+func (set *Set) giveUnit(u *Unit) {
+	u.next = set.freeUnit
+	set.freeUnit = u
 }
 
 func (set *Set) destageDone(x *backend.Op) {
@@ -163,6 +197,5 @@ func (set *Set) unitDone(u *Unit) {
 		u.d.Works()
 	}
 	set.Cache.Destaged(&u.Batch)
-	u.next = set.freeUnit
-	set.freeUnit = u
+	set.giveUnit(u)
 }

@@ -302,6 +302,48 @@ func (c *Cache) joins(v *Owner, k layout.PageKey) uint32 {
 	return i
 }
 
+// Forget takes the pages out of a batch that nothing refers to any more: what has dropped them was
+// durable, or is with the next flush. An empty batch is over. Preconditions: none of the batch is on
+// its way, and none of it was refused (see Refuse).
+func (c *Cache) Forget(b *Batch) {
+	p, kept := b.Part, 0
+	l := &p.lanes[b.Mdisk]
+	p.Meter()
+	for n, i := range b.Pages {
+		pg := &c.pages[i]
+		if pg.mask != 0 {
+			b.Pages[kept], b.Masks[kept], b.Origins[kept] = i, b.Masks[n], b.Origins[n]
+			kept++
+			continue
+		}
+		v := c.owners[pg.owner]
+		v.Meter()
+		v.countLeft(b.Masks[n], b.Origins[n], cellDiscarded)
+		next := NoPage
+		if pg.flags&flagAhead != 0 {
+			next = c.rare[i].successor
+		}
+		c.withdraw(i, pg.key)
+		c.settled(i)
+		c.leave(p, i)
+		c.awaitFlush(i)
+		if next != NoPage {
+			p.enlist(c.owners[c.pages[next].owner], next)
+		}
+	}
+	l.sent -= len(b.Pages) - kept
+	b.Pages, b.Masks, b.Origins = b.Pages[:kept], b.Masks[:kept], b.Origins[:kept]
+	if kept == 0 {
+		l.out--
+	}
+	p.Kick()
+}
+
+// AnyDropped reports whether a batch has pages for Forget.
+func (c *Cache) AnyDropped(b *Batch) bool {
+	return slices.ContainsFunc(b.Pages, func(i uint32) bool { return c.pages[i].mask == 0 })
+}
+
 // Destaged notes that a batch is on the back end: its pages only wait for a sync, and what waited
 // for them may follow.
 func (c *Cache) Destaged(b *Batch) {

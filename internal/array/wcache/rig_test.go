@@ -252,6 +252,33 @@ func (r *rig) refuse(n int) {
 	}
 }
 
+// forget has a batch that has failed do without the pages that were dropped.
+func (r *rig) forget(n int) {
+	f := r.flights[n]
+	any := r.c.AnyDropped(&f.Batch)
+	if f.refused {
+		f.Part.Refuse(&f.Batch, -1)
+	}
+	var left [][layout.PageSectors]uint32
+	for n, i := range f.Pages {
+		if r.c.Mask(i) != 0 {
+			left = append(left, f.values[n])
+		}
+	}
+	if any != (len(left) < len(f.values)) {
+		r.t.Errorf("of %d pages %d were dropped, and the cache says: any, %v", len(f.values), len(f.values)-len(left), any)
+	}
+	f.values = left
+	r.c.Forget(&f.Batch)
+	switch {
+	case len(f.Pages) == 0:
+		r.flights = append(r.flights[:n], r.flights[n+1:]...)
+	case f.refused:
+		f.Part.Refuse(&f.Batch, 1)
+	}
+	r.look()
+}
+
 // park has batches that are on their way wait until their mdisk is back, or ends that.
 func (r *rig) park(p *Partition, mdisk int, away bool) {
 	for _, f := range r.flights {

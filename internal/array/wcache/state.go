@@ -5,7 +5,8 @@
 //	        install     |  overwritten, dropped   ^              | flushed
 //	free -----------> behind --> queued, ordered, direct --------+----> tombstoned --> free
 //	 ^                              ^  |                         |            flushed
-//	 |                              v  | sent                    | synced
+//	 |                              v  | sent     | dropped, and  | synced
+//	 |                              |  |          | has failed    |
 //	 |                           pinned+--> destaging --> written+
 //	 |                                                     |  ^  |
 //	 |                                                     v  |  |
@@ -62,7 +63,7 @@ var transitions = [numStates]uint32{
 	Destaging:  1<<Queued | 1<<Ordered | 1<<Direct,
 	Written:    1 << Destaging,
 	Rewriting:  1 << Written,
-	Superseded: 1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned,
+	Superseded: 1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned | 1<<Destaging,
 	Tombstoned: 1<<Superseded | 1<<Written | 1<<Rewriting,
 }
 
