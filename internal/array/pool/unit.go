@@ -86,7 +86,7 @@ func (set *Set) issue(u *Unit) {
 				continue
 			}
 			for j := s; j < s+run; j++ {
-				x.Bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
+				x.Bytes[block.OriginAt(u.Origins[n], j)] += block.SectorSize
 			}
 		}
 	}
@@ -133,22 +133,11 @@ func (set *Set) retry(u *Unit) {
 // volume that was deleted: there may never be room for them. It reports whether nothing is left, and
 // the unit is over.
 func (set *Set) forget(u *Unit) bool {
-	if !set.Cache.AnyDropped(&u.Batch) {
-		return false
-	}
-	part := u.pool.Part
-	if u.refused {
-		part.Refuse(&u.Batch, -1)
-	}
-	set.Cache.Forget(&u.Batch)
-	if len(u.Pages) > 0 {
-		if u.refused {
-			part.Refuse(&u.Batch, 1)
-		}
+	if !set.Cache.Forget(&u.Batch, u.refused) {
 		return false
 	}
 	// The mdisk works as far as anybody knows, if this was the last that it has not taken.
-	if !part.AnyRefused(u.Mdisk) && (u.refused || part.InFlight(u.Mdisk) == 0) {
+	if part := u.pool.Part; !part.AnyRefused(u.Mdisk) && (u.refused || part.InFlight(u.Mdisk) == 0) {
 		u.d.Works()
 	}
 	u.refused = false

@@ -302,46 +302,37 @@ func (c *Cache) joins(v *Owner, k layout.PageKey) uint32 {
 	return i
 }
 
-// Forget takes the pages out of a batch that nothing refers to any more: what has dropped them was
-// durable, or is with the next flush. An empty batch is over. Preconditions: none of the batch is on
-// its way, and none of it was refused (see Refuse).
-func (c *Cache) Forget(b *Batch) {
-	p, kept := b.Part, 0
-	l := &p.lanes[b.Mdisk]
-	p.Meter()
-	for n, i := range b.Pages {
+// Forget takes those pages out of a batch that has failed of which all was dropped: they leave as dropped ones do. It reports
+// whether none is left, and the batch is over. refused: it was refused (see Refuse). Preconditions: none of it is on its way.
+func (c *Cache) Forget(b *Batch, refused bool) (over bool) {
+	p, l, all := b.Part, &b.Part.lanes[b.Mdisk], *b
+	b.Pages, b.Masks, b.Origins = b.Pages[:0], b.Masks[:0], b.Origins[:0]
+	for n, i := range all.Pages {
 		pg := &c.pages[i]
 		if pg.mask != 0 {
-			b.Pages[kept], b.Masks[kept], b.Origins[kept] = i, b.Masks[n], b.Origins[n]
-			kept++
+			b.Pages, b.Masks, b.Origins = append(b.Pages, i), append(b.Masks, all.Masks[n]), append(b.Origins, all.Origins[n])
 			continue
 		}
-		v := c.owners[pg.owner]
+		v, next, ahead := c.owners[pg.owner], c.rare[i].successor, pg.flags&flagAhead != 0
 		v.Meter()
-		v.countLeft(b.Masks[n], b.Origins[n], cellDiscarded)
-		next := NoPage
-		if pg.flags&flagAhead != 0 {
-			next = c.rare[i].successor
-		}
-		c.withdraw(i, pg.key)
-		c.settled(i)
-		c.leave(p, i)
-		c.awaitFlush(i)
-		if next != NoPage {
+		v.countLeft(all.Masks[n], all.Origins[n], cellDiscarded)
+		c.discard(p, i)
+		if ahead {
 			p.enlist(c.owners[c.pages[next].owner], next)
 		}
 	}
-	l.sent -= len(b.Pages) - kept
-	b.Pages, b.Masks, b.Origins = b.Pages[:kept], b.Masks[:kept], b.Origins[:kept]
-	if kept == 0 {
+	l.sent -= len(all.Pages) - len(b.Pages)
+	if over = len(b.Pages) == 0; over {
 		l.out--
 	}
+	if refused {
+		p.Refuse(&all, -1)
+	}
+	if refused && !over {
+		p.Refuse(b, 1)
+	}
 	p.Kick()
-}
-
-// AnyDropped reports whether a batch has pages for Forget.
-func (c *Cache) AnyDropped(b *Batch) bool {
-	return slices.ContainsFunc(b.Pages, func(i uint32) bool { return c.pages[i].mask == 0 })
+	return over
 }
 
 // Destaged notes that a batch is on the back end: its pages only wait for a sync, and what waited
@@ -351,13 +342,10 @@ func (c *Cache) Destaged(b *Batch) {
 	c.touchPages(b.Pages)
 	p.lanes[b.Mdisk].out--
 	p.lanes[b.Mdisk].sent -= len(b.Pages)
-	v := (*Owner)(nil)
+	v := c.owners[c.pages[b.Pages[0]].owner] // of all, see joins
+	v.Meter()
 	for n, i := range b.Pages {
 		pg := &c.pages[i]
-		if v == nil || v.id != pg.owner {
-			v = c.owners[pg.owner]
-			v.Meter()
-		}
 		v.countLeft(b.Masks[n], b.Origins[n], cellDestaged)
 		pg.to(Written)
 		c.settled(i)

@@ -255,26 +255,19 @@ func (r *rig) refuse(n int) {
 // forget has a batch that has failed do without the pages that were dropped.
 func (r *rig) forget(n int) {
 	f := r.flights[n]
-	any := r.c.AnyDropped(&f.Batch)
-	if f.refused {
-		f.Part.Refuse(&f.Batch, -1)
-	}
 	var left [][layout.PageSectors]uint32
 	for n, i := range f.Pages {
 		if r.c.Mask(i) != 0 {
 			left = append(left, f.values[n])
 		}
 	}
-	if any != (len(left) < len(f.values)) {
-		r.t.Errorf("of %d pages %d were dropped, and the cache says: any, %v", len(f.values), len(f.values)-len(left), any)
-	}
 	f.values = left
-	r.c.Forget(&f.Batch)
-	switch {
-	case len(f.Pages) == 0:
+	over := r.c.Forget(&f.Batch, f.refused)
+	if over != (len(left) == 0) || len(f.Pages) != len(left) {
+		r.t.Errorf("%d pages of a batch are left, %d are needed; it is over: %v", len(f.Pages), len(left), over)
+	}
+	if over {
 		r.flights = append(r.flights[:n], r.flights[n+1:]...)
-	case f.refused:
-		f.Part.Refuse(&f.Batch, 1)
 	}
 	r.look()
 }
