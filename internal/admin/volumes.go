@@ -109,15 +109,27 @@ func (g *ioGroup) listVolumes() []Volume {
 }
 
 func (g *ioGroup) showVolume(name string) (Volume, error) {
+	var count array.EntryCount
+	for more := true; more; {
+		g.exec.Lock()
+		v, err := g.volume(name) // another one may have the name by now
+		if err == nil {
+			more = v.CountEntries(&count)
+		}
+		g.exec.Unlock()
+		if err != nil {
+			return Volume{}, err
+		}
+	}
 	g.exec.Lock()
 	defer g.exec.Unlock()
 	v, err := g.volume(name)
 	if err != nil {
 		return Volume{}, err
 	}
-	st := v.Stats()
+	st := v.Brief()
 	out := g.describe(v, st)
-	out.Detail = &VolumeDetail{Entries: st.Entries, Admitted: byOrigin(st.Admitted), Destaged: byOrigin(st.Destaged), MapBytes: Size(st.MapBytes)}
+	out.Detail = &VolumeDetail{Entries: count.Entries, Admitted: byOrigin(st.Admitted), Destaged: byOrigin(st.Destaged), MapBytes: Size(st.MapBytes)}
 	return out, nil
 }
 

@@ -3,12 +3,12 @@ package array
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // BenchmarkParallel is what goroutines get done that submit at the same time, to pools of one I/O group
@@ -63,11 +63,10 @@ func benchmarkParallel(b *testing.B, op block.Op, size, groups, pools, goroutine
 // parallelRig opens an array over files in memory, with pools, and volumes that they have in turns.
 func parallelRig(t testing.TB, pools, volumes int, cache int64) (*liveRig, []*Volume) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "arraysim-parallel")
+	dir, err := testkit.MemoryDir(t)
 	if err != nil {
 		t.Skip("it needs files in memory: ", err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := openLive(t, dir, Options{CacheBytes: cache})
 	list := make([]*Volume, volumes)
 	for i := range pools {

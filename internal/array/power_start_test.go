@@ -2,7 +2,6 @@ package array
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/metrics"
 	"syscall"
@@ -10,17 +9,17 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // BenchmarkStart opens an array of files with 1,000 volumes and 10 million map entries, as
 // it was stopped, with all leaves packed that can be and with none, and checks it.
 func BenchmarkStart(b *testing.B) {
 	const volumes, windows = 1000, 5000
-	dir, err := os.MkdirTemp("/dev/shm", "arraysim-bench-")
+	dir, err := testkit.MemoryDir(b)
 	if err != nil {
 		b.Skip(err)
 	}
-	defer os.RemoveAll(dir)
 	opt := Options{CacheBytes: 256 << 20}
 	r := openLive(b, dir, opt)
 	var vols []*Volume

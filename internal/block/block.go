@@ -108,6 +108,9 @@ const (
 	NumOrigins
 )
 
+// OriginAt returns the origin of a sector of a page, whose origins have 4 bits a sector, the first in the lowest ones.
+func OriginAt(origins uint32, sector int) Origin { return Origin(origins >> (4 * sector) & 15) }
+
 var originNames = [NumOrigins]string{"host", "write_same", "xcopy", "odx", "caw", "unmap", "rebuild", "migrate"}
 
 func (o Origin) String() string {

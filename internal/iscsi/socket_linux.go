@@ -272,6 +272,17 @@ func (s *socket) sendAgain(uintptr) bool {
 	return w.errno != syscall.EAGAIN
 }
 
+// unacked returns how many bytes that were written the peer has not acknowledged; false: the kernel does not say it, or the
+// socket is closed. Anybody may call it.
+func (s *socket) unacked() (n uint64, ok bool) {
+	// The gate is closed before the descriptor, and not while somebody is in here.
+	err := s.in.raw.Control(func(uintptr) {
+		v, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
+		n, ok = uint64(max(v, 0)), err == nil
+	})
+	return n, ok && err == nil
+}
+
 // SetReadDeadline ends the waits of the reader at time t; one that stays notices later.
 func (s *socket) SetReadDeadline(t time.Time) error { return s.in.f.SetReadDeadline(t) }
 

@@ -17,4 +17,6 @@ func (c *conn) leaveStay(*socket) error { return nil }
 
 func (c *conn) readSocket(*socket) error { panic("iscsi: internal error: no socket") }
 
+func (s *socket) unacked() (n uint64, ok bool) { return 0, false }
+
 func (s *socket) write([][]byte, bool) (int, error) { panic("iscsi: internal error: no socket") }

@@ -11,6 +11,7 @@ const heldPing = 4 * time.Second
 type idleState struct {
 	rx     uint64
 	tx     uint64 // when it was looked at last
+	acked  uint64 // of tx, what the host's kernel had acknowledged by then; 0: it is unknown
 	since  time.Time
 	pinged bool
 }
@@ -67,17 +68,22 @@ func (p *Portal) ticker() {
 
 // checkIdle pings a host after an interval without a word from it, and ends its session if there is no answer in timeout. How long
 // this process has slept, because it was stopped or had no processor, is nobody's silence: an answer may wait in the socket.
+//
+// What a host still reads of answers before the ping is a word from it, too: it has not seen the ping yet. The kernel holds megabytes
+// of them, which we have sent as far as we know, so it is the kernel that says whether the host goes on to read. A host that has
+// stopped acknowledges what its own kernel has room for, and then nothing more.
 func (c *conn) checkIdle(now time.Time, slept, interval, timeout time.Duration) {
 	i := &c.idle
-	tx := c.count.tx.Load()
-	took := tx != i.tx
-	i.tx = tx
+	tx := c.count.tx.Load() // before acked, which may be less than it was then, and not more
+	acked := max(c.acked(tx), i.acked)
+	took, reads := tx != i.tx, acked > i.acked
+	i.tx, i.acked = tx, acked
 	if rx := c.count.rx.Load(); rx != i.rx || i.since.IsZero() {
-		*i = idleState{rx: rx, tx: tx, since: now}
+		*i = idleState{rx: rx, tx: tx, acked: acked, since: now}
 		return
 	}
 	i.since = i.since.Add(slept)
-	if pending, _ := c.out.state(); i.pinged && took && pending { // the ping is behind answers that the host reads: it has not seen it yet
+	if pending, _ := c.out.state(); i.pinged && (took && pending || reads) {
 		i.since = now
 	}
 	switch quiet := now.Sub(i.since); {
@@ -87,4 +93,17 @@ func (c *conn) checkIdle(now time.Time, slept, interval, timeout time.Duration) 
 	case i.pinged && quiet >= timeout:
 		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", timeout))
 	}
+}
+
+// acked returns how many of tx bytes that were sent the host's kernel has acknowledged, or 0 if nobody knows.
+func (c *conn) acked(tx uint64) uint64 {
+	s := c.sock.Load()
+	if s == nil {
+		return 0
+	}
+	n, ok := s.unacked()
+	if !ok || n > tx { // more was sent meanwhile
+		return 0
+	}
+	return tx - n
 }

@@ -7,6 +7,14 @@ import (
 
 // hostWindow is what the sessions of one initiator have of the window together: as much as they leave to other initiators
 // (block.Left), however many they are.
+//
+// A host that is alone has half for that reason. What it has in the window nobody can take back before it ends, which it does not
+// where a unit hangs, so what those who come need has to be free before they come. With half, each host whose commands hang leaves
+// half of what it found: two of them 32 MiB and 256 commands of the largest window. If one alone had 7/8, two would leave 2 MiB
+// and 16 commands. Half of that window is 64 MiB, which covers 64 ms of a link of 1 GB/s.
+//
+// The first command of a host goes however large it is, or it never would where its host may have less. So two hosts with one
+// command of maxTransfer each fill the largest window, and others wait for one of these to end.
 type hostWindow struct {
 	nexuses  int
 	commands int

@@ -319,14 +319,20 @@ func (l *lendLink) answer(call uint32, u *lentUnit, a scsi.CopyAnswer, found fou
 			e.status, e.sam = byte(block.Resources), scsi.StatusBusy
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.calls--; found.ok && !e.held {
+	refused := found.ok && !e.held
+	if refused {
 		e.unit, e.sense = foundUnit{}, scsi.CopyTokenUnknown
-		u.lent.Leave()
+	}
+	l.mu.Lock()
+	l.calls--
+	if refused {
 		delete(l.units, u.id)
 	}
 	l.put(e.append(b), nil)
+	l.mu.Unlock()
+	if refused { // behind mu: what a unit gives back may let others go on, who have something to send
+		u.lent.Leave()
+	}
 }
 
 // piece reads a part of what a unit holds.

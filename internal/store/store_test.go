@@ -2,7 +2,6 @@ package store
 
 import (
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,11 +78,10 @@ func folder(t testing.TB, tmpfs bool) string {
 	if !tmpfs {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "arraysim-test-")
+	dir, err := testkit.MemoryDir(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
 

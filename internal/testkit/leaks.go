@@ -15,14 +15,26 @@ import (
 // leakWait is how long what ends behind a test may take; it is waited for only when something is left.
 const leakWait = 60 * time.Second
 
-// Main runs the tests of a package and fails when goroutines or descriptors are left behind by them. It is for a
-// TestMain.
+// Main runs the tests of a package and fails when goroutines or descriptors are left behind by them. Their temporary folders lie
+// in one that the next process removes where this one is killed. It is for a TestMain.
 func Main(m *testing.M) {
 	flag.Parse()
+	temp, err := processDir(os.TempDir())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv("TMPDIR", temp)
+	code := run(m)
+	os.RemoveAll(temp)
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int) {
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	code := m.Run()
+	code = m.Run()
 	if f := flag.Lookup("test.fuzz"); code != 0 || f != nil && f.Value.String() != "" {
-		os.Exit(code)
+		return code
 	}
 	var why string
 	for end := time.Now().Add(leakWait); ; time.Sleep(20 * time.Millisecond) {
@@ -36,7 +48,7 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "left behind by the tests:", why)
 		code = 1
 	}
-	os.Exit(code)
+	return code
 }
 
 // library lists functions of libraries whose goroutines nobody can end: Pebble leaves its log's writer behind when a store

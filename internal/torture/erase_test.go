@@ -223,7 +223,9 @@ func TestErasures(t *testing.T) {
 	}
 	first := firstSeed(t, seeds)
 	var sum struct{ over, written, failed, again int }
-	for seed := first; seed < first+uint64(seeds); seed++ {
+	// A few seeds need not have all that these programs are about: of eight, one in fifteen has no erasure that fails.
+	all := func() bool { return sum.over > 0 && sum.written > 0 && sum.failed > 0 && sum.again > 0 }
+	for seed := first; seed < first+uint64(seeds) || !all() && seed < first+uint64(10*seeds); seed++ {
 		g := &generator{rng: rand.New(rand.NewPCG(seed, 0xE5))}
 		var groups []Group
 		for range 12 {
@@ -238,7 +240,7 @@ func TestErasures(t *testing.T) {
 			sum.over, sum.written, sum.failed, sum.again = sum.over+d.over, sum.written+d.written, sum.failed+d.failed, sum.again+d.again
 		}
 	}
-	if sum.over == 0 || sum.written == 0 || sum.failed == 0 || sum.again == 0 {
+	if !all() {
 		t.Errorf("the programs had: %+v", sum)
 	}
 	t.Logf("the programs had: %+v", sum)

@@ -47,11 +47,11 @@ func (d *Mdisk) Failed(err error) (wait int64) {
 		d.turned()
 		d.b.hooks.Watch()
 	}
-	return backOff(now - f.since)
+	return BackOff(now - f.since)
 }
 
-// backOff returns how long to wait until something is tried again that has failed for so long.
-func backOff(long int64) int64 { return min(max(RetryTime, long/2), maxRetryTime) }
+// BackOff returns how long to wait until something is tried again that has failed for so long.
+func BackOff(long int64) int64 { return min(max(RetryTime, long/2), maxRetryTime) }
 
 // ReadFailed notes that a read failed for good.
 func (d *Mdisk) ReadFailed() { d.failures++ }

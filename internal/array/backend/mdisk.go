@@ -103,8 +103,16 @@ func (d *Mdisk) Failures() uint64 { return d.failures }
 // Offline reports whether the mdisk is away: nothing is to be started then.
 func (d *Mdisk) Offline() bool { return d.offline }
 
-// SetOffline takes the mdisk away or gives it back.
-func (d *Mdisk) SetOffline(offline bool) { d.offline, d.away = offline, d.b.exec.Now() }
+// SetOffline takes the mdisk away or gives it back. A redo waits meanwhile, and goes on at once.
+func (d *Mdisk) SetOffline(offline bool) {
+	d.offline, d.away = offline, d.b.exec.Now()
+	switch {
+	case !offline:
+		d.wake()
+	case d.redo != nil:
+		d.redo.sleep()
+	}
+}
 
 // Detached reports whether the mdisk's pool is gone.
 func (d *Mdisk) Detached() bool { return d.detached }

@@ -44,6 +44,8 @@ type redo struct {
 	again  []Rewrite // what failed
 	left   int       // writes under way, and one until all are started
 	failed error
+	timer  block.Timer // of the next try
+	asleep bool        // the next try is when the mdisk is not offline any more
 
 	nowFn  func()
 	syncFn func(error)
@@ -66,8 +68,28 @@ func (d *Mdisk) redoAll() {
 // failed does not matter: nothing can be written before the redo has ended.
 func (d *Mdisk) redoSoon() {
 	d.Failed(d.failing.err)
+	if d.offline {
+		d.redo.asleep = true
+		return
+	}
 	now := d.b.exec.Now()
-	block.Call(d.b.exec, now+backOff(now-d.redo.since), d.redo.nowFn)
+	d.redo.timer = d.b.exec.At(now+BackOff(now-d.redo.since), d.redo.nowFn)
+}
+
+// sleep has a redo wait until the mdisk is not offline any more: to try before would be in vain. A try
+// that is under way ends.
+func (r *redo) sleep() {
+	if r.timer != nil && r.timer.Stop() {
+		r.asleep = true
+	}
+}
+
+// wake begins the next try of a redo that has waited for that.
+func (d *Mdisk) wake() {
+	if r := d.redo; r != nil && r.asleep {
+		r.asleep = false
+		r.timer = d.b.exec.At(d.b.exec.Now(), r.nowFn)
+	}
 }
 
 // redoNow begins a try.
@@ -83,7 +105,7 @@ func (d *Mdisk) redoNow() {
 	if r.todo == nil {
 		todo, ready := d.b.hooks.Rewrite(d)
 		if !ready {
-			block.Call(d.b.exec, d.b.exec.Now()+settleTime, r.nowFn)
+			r.timer = d.b.exec.At(d.b.exec.Now()+settleTime, r.nowFn)
 			return
 		}
 		r.todo = todo

@@ -37,3 +37,7 @@ func (p *Cache) Validate() error {
 	}
 	return p.Ramp.Validate()
 }
+
+// Floor is how many of so many pages each of n partitions has to itself, in the cache or in its reserve. A piece, the largest
+// part of a request, has piece pages.
+func Floor(pages, n, piece int) int { return min(max(0, min(pages/8, pages-2*piece))/n, 16*piece) }

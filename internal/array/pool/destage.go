@@ -21,8 +21,7 @@ func (set *Set) destage(p *Pool) {
 	for {
 		u := set.getUnit()
 		if !p.Part.NextDestage(&u.Batch, pressed) {
-			u.next = set.freeUnit
-			set.freeUnit = u
+			set.giveUnit(u)
 			return
 		}
 		u.pool, u.d, u.reason = p, p.Mdisks[u.Mdisk], block.ReasonDestage

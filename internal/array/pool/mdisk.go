@@ -21,7 +21,8 @@ import (
 type Mdisk struct {
 	*backend.Mdisk
 	pool   *Pool
-	parked []*Unit // units that failed because it is offline
+	parked []*Unit // units that failed, and are sent again when it is not offline any more
+	later  []*Unit // units that failed, and are sent again after a while
 	// resting is how many units that were refused for want of room wait to be sent again: nothing of them is on its way.
 	resting int
 	behind  []*Unit  // of these, those that wait for the end of a redo

@@ -108,13 +108,10 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	d.SetOffline(offline)
 	p.Alloc.SetDown(d.Number(), offline)
 	p.Part.SetAway(d.Number(), offline)
-	if !offline {
-		parked := d.parked
-		d.parked = nil
-		for _, u := range parked {
-			p.Part.Park(-len(u.Batch.Pages))
-			p.Set.issue(u)
-		}
+	if offline {
+		d.parkAll()
+	} else {
+		d.unparkAll()
 		p.discardSoon()
 	}
 	p.tellHealth()

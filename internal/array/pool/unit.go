@@ -8,6 +8,7 @@ package pool
 import (
 	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -26,17 +27,22 @@ type Unit struct {
 	// refused: its mdisk had no room for it when it was sent, and has not taken it since.
 	refused bool
 	err     error // of the operation that failed last
+	since   int64 // when the unit failed first, 0: it has not
+	timer   block.Timer
+	againFn func()
 	next    *Unit
 }
 
 func (set *Set) getUnit() *Unit {
 	u := set.freeUnit
 	if u == nil {
-		return &Unit{}
+		u = &Unit{}
+		u.againFn = func() { set.again(u) }
+		return u
 	}
 	set.freeUnit, u.next = u.next, nil
 	u.Reset()
-	u.err = nil
+	u.err, u.since = nil, 0
 	return u
 }
 
@@ -80,7 +86,7 @@ func (set *Set) issue(u *Unit) {
 				continue
 			}
 			for j := s; j < s+run; j++ {
-				x.Bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
+				x.Bytes[block.OriginAt(u.Origins[n], j)] += block.SectorSize
 			}
 		}
 	}
@@ -114,7 +120,82 @@ func (set *Set) retry(u *Unit) {
 		}
 		u.d.resting--
 	}
-	set.issue(u)
+	switch {
+	case set.forget(u):
+	case u.d.Offline(): // since the end of its redo
+		u.park()
+	default:
+		set.issue(u)
+	}
+}
+
+// forget takes out of a unit that has failed what nothing refers to any more, such as the pages of a
+// volume that was deleted: there may never be room for them. It reports whether nothing is left, and
+// the unit is over.
+func (set *Set) forget(u *Unit) bool {
+	if !set.Cache.Forget(&u.Batch, u.refused) {
+		return false
+	}
+	// The mdisk works as far as anybody knows, if this was the last that it has not taken.
+	if part := u.pool.Part; !part.AnyRefused(u.Mdisk) && (u.refused || part.InFlight(u.Mdisk) == 0) {
+		u.d.Works()
+	}
+	u.refused = false
+	set.giveUnit(u)
+	return true
+}
+
+// later has a unit that failed sent again after a while.
+func (set *Set) later(u *Unit, wait int64) {
+	if u.refused {
+		u.d.resting++
+	}
+	u.d.later = append(u.d.later, u)
+	u.timer = set.Exec.At(set.Exec.Now()+wait, u.againFn)
+}
+
+// again sends a unit again whose time has come.
+func (set *Set) again(u *Unit) {
+	u.d.later = slices.DeleteFunc(u.d.later, func(x *Unit) bool { return x == u })
+	if !set.Back.Stopped() { // else its pages stay in NVRAM
+		set.retry(u)
+		set.Up.Step()
+	}
+}
+
+// park has a unit that failed wait until its mdisk is not offline any more.
+func (u *Unit) park() {
+	u.d.parked = append(u.d.parked, u)
+	u.pool.Part.Park(len(u.Pages))
+}
+
+// parkAll does that with all units of an mdisk that goes offline: to send one again would be in vain.
+func (d *Mdisk) parkAll() {
+	for _, u := range d.later {
+		u.timer.Stop()
+		if u.refused {
+			d.resting--
+		}
+		u.park()
+	}
+	d.later = nil
+}
+
+// unparkAll sends them again, at once.
+func (d *Mdisk) unparkAll() {
+	parked := d.parked
+	d.parked = nil
+	for _, u := range parked {
+		u.pool.Part.Park(-len(u.Pages))
+		if set := d.pool.Set; !set.forget(u) {
+			set.issue(u)
+		}
+	}
+}
+
+func (set *Set) giveUnit(u *Unit) {
+	u.next = set.freeUnit
+	set.freeUnit = u
 }
 
 func (set *Set) destageDone(x *backend.Op) {
@@ -134,25 +215,22 @@ func (set *Set) unitDone(u *Unit) {
 	}
 	if u.failed {
 		u.failed = false
-		wait := u.d.Failed(u.err)
+		wait, now := u.d.Failed(u.err), set.Exec.Now()
+		if u.since == 0 {
+			u.since = max(1, now)
+		}
 		if u.d.Offline() {
-			u.d.parked = append(u.d.parked, u)
-			u.pool.Part.Park(len(u.Batch.Pages))
+			u.park()
 			return
 		}
 		if !u.refused && errors.Is(u.err, block.ErrFull) {
 			u.refused = true
 			u.pool.Part.Refuse(&u.Batch, 1)
 		}
-		if u.refused {
-			u.d.resting++
+		if !u.refused { // that there has been no room for others for long does not matter to it
+			wait = backend.BackOff(now - u.since)
 		}
-		set.Exec.At(set.Exec.Now()+wait, func() {
-			if !set.Back.Stopped() { // else its pages stay in NVRAM
-				set.retry(u)
-				set.Up.Step()
-			}
-		})
+		set.later(u, wait)
 		return
 	}
 	if u.refused {
@@ -163,6 +241,5 @@ func (set *Set) unitDone(u *Unit) {
 		u.d.Works()
 	}
 	set.Cache.Destaged(&u.Batch)
-	u.next = set.freeUnit
-	set.freeUnit = u
+	set.giveUnit(u)
 }

@@ -5,11 +5,24 @@ package wcache
 
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // MinPages is the number of pages that a cache may use at least.
 const MinPages = 256
+
+// Policy is how the cache admits, orders and paces; Mode is how a partition takes writes.
+type (
+	Policy = policy.Cache
+	Mode   = policy.Mode
+)
+
+// Modes.
+const (
+	Fast, FlushThrough          = policy.Fast, policy.FlushThrough
+	WriteThrough, ShortOfMemory = policy.WriteThrough, policy.ShortOfMemory
+)
 
 // Config is what a cache works with.
 type Config struct {

@@ -106,7 +106,7 @@ func (c *Cache) checkPage(n Names, k *counts, i uint32, verify bool) {
 			n.Report("cache: page %d is dirty and not in the index", i)
 		}
 		for left := p.mask; left != 0; left &= left - 1 {
-			k.bytes[p.owner][OriginAt(p.origins, bits.TrailingZeros8(left))] += block.SectorSize
+			k.bytes[p.owner][block.OriginAt(p.origins, bits.TrailingZeros8(left))] += block.SectorSize
 		}
 	}
 	if verify {

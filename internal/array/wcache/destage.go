@@ -302,6 +302,39 @@ func (c *Cache) joins(v *Owner, k layout.PageKey) uint32 {
 	return i
 }
 
+// Forget takes those pages out of a batch that has failed of which all was dropped: they leave as dropped ones do. It reports
+// whether none is left, and the batch is over. refused: it was refused (see Refuse). Preconditions: none of it is on its way.
+func (c *Cache) Forget(b *Batch, refused bool) (over bool) {
+	p, l, all := b.Part, &b.Part.lanes[b.Mdisk], *b
+	b.Pages, b.Masks, b.Origins = b.Pages[:0], b.Masks[:0], b.Origins[:0]
+	for n, i := range all.Pages {
+		pg := &c.pages[i]
+		if pg.mask != 0 {
+			b.Pages, b.Masks, b.Origins = append(b.Pages, i), append(b.Masks, all.Masks[n]), append(b.Origins, all.Origins[n])
+			continue
+		}
+		v, next, ahead := c.owners[pg.owner], c.rare[i].successor, pg.flags&flagAhead != 0
+		v.Meter()
+		v.countLeft(all.Masks[n], all.Origins[n], cellDiscarded)
+		c.discard(p, i)
+		if ahead {
+			p.enlist(c.owners[c.pages[next].owner], next)
+		}
+	}
+	l.sent -= len(all.Pages) - len(b.Pages)
+	if over = len(b.Pages) == 0; over {
+		l.out--
+	}
+	if refused {
+		p.Refuse(&all, -1)
+	}
+	if refused && !over {
+		p.Refuse(b, 1)
+	}
+	p.Kick()
+	return over
+}
+
 // Destaged notes that a batch is on the back end: its pages only wait for a sync, and what waited
 // for them may follow.
 func (c *Cache) Destaged(b *Batch) {
@@ -309,13 +342,10 @@ func (c *Cache) Destaged(b *Batch) {
 	c.touchPages(b.Pages)
 	p.lanes[b.Mdisk].out--
 	p.lanes[b.Mdisk].sent -= len(b.Pages)
-	v := (*Owner)(nil)
+	v := c.owners[c.pages[b.Pages[0]].owner] // of all, see joins
+	v.Meter()
 	for n, i := range b.Pages {
 		pg := &c.pages[i]
-		if v == nil || v.id != pg.owner {
-			v = c.owners[pg.owner]
-			v.Meter()
-		}
 		v.countLeft(b.Masks[n], b.Origins[n], cellDestaged)
 		pg.to(Written)
 		c.settled(i)

@@ -50,7 +50,7 @@ func (r *rig) step() {
 	part := r.rnd.IntN(len(r.parts))
 	p, md := r.parts[part], r.rnd.IntN(rigMdisks)
 	at := [2]int{part, md}
-	switch r.rnd.IntN(26) {
+	switch r.rnd.IntN(27) {
 	case 0, 1, 2, 3, 4, 5, 6, 7:
 		first := r.rnd.IntN(layout.PageSectors)
 		r.write(part*2+r.rnd.IntN(2), r.randomKey(part), first, 1+r.rnd.IntN(layout.PageSectors-first),
@@ -98,6 +98,12 @@ func (r *rig) step() {
 	case 24, 25:
 		if n := len(r.flights); n > 0 {
 			r.refuse(r.rnd.IntN(n))
+		}
+	case 26:
+		if n := len(r.flights); n > 0 {
+			if i := r.rnd.IntN(n); !r.flights[i].parked {
+				r.forget(i)
+			}
 		}
 	}
 	r.look()

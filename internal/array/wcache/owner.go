@@ -118,13 +118,11 @@ func (o *Owner) Flow(g block.Origin) (Flow, bool) {
 
 // Short returns how many of the bytes that were written through were so for lack of memory.
 func (o *Owner) Short(g block.Origin) uint64 {
+	if r := o.peek(g); o.short[g] == nil && r != nil && r.Cells[cellWriteThrough] > 0 {
+		o.short[g] = o.part.c.rows.Find(nvlog.HeadOf(RowShort, uint8(g), o.part.id, o.id))
+	}
 	if o.short[g] == nil {
-		if r := o.peek(g); r == nil || r.Cells[cellWriteThrough] == 0 {
-			return 0
-		}
-		if o.short[g] = o.part.c.rows.Find(nvlog.HeadOf(RowShort, uint8(g), o.part.id, o.id)); o.short[g] == nil {
-			return 0
-		}
+		return 0
 	}
 	return o.short[g].Cells[0]
 }
@@ -157,7 +155,7 @@ func (o *Owner) countLeft(mask uint8, origins uint32, cell int) {
 		mask = 0
 	}
 	for ; mask != 0; mask &= mask - 1 {
-		g := OriginAt(origins, bits.TrailingZeros8(mask))
+		g := block.OriginAt(origins, bits.TrailingZeros8(mask))
 		o.add(g, -block.SectorSize)
 		o.row(g).Cells[cell] += block.SectorSize
 	}
@@ -169,7 +167,7 @@ func (o *Owner) countLeft(mask uint8, origins uint32, cell int) {
 // takeOver books sectors that stay dirty, and that another owner's page has from now on.
 func (o *Owner) takeOver(from *Owner, mask uint8, origins uint32) {
 	for left := mask; left != 0; left &= left - 1 {
-		g := OriginAt(origins, bits.TrailingZeros8(left))
+		g := block.OriginAt(origins, bits.TrailingZeros8(left))
 		from.countLeft(left&-left, origins, cellDiscarded)
 		o.row(g).Cells[cellRecovered] += block.SectorSize
 		o.add(g, block.SectorSize)
@@ -185,11 +183,8 @@ func (o *Owner) Balance() {
 		}
 		r := o.row(g)
 		diff := int64(rowIn(r)) - int64(rowOut(r)) - o.bytes[g]
-		if diff < 0 {
-			r.Cells[cellRecovered] += uint64(-diff)
-		} else {
-			r.Cells[cellDiscarded] += uint64(diff)
-		}
+		r.Cells[cellRecovered] += uint64(max(-diff, 0))
+		r.Cells[cellDiscarded] += uint64(max(diff, 0))
 	}
 }
 
@@ -200,8 +195,7 @@ func (o *Owner) ForgetRows() {
 
 // Meter brings the integral of the dirty bytes up to now. It is called before they change.
 func (o *Owner) Meter() {
-	now := o.part.c.exec.Now()
-	if now != o.metered {
+	if now := o.part.c.exec.Now(); now != o.metered {
 		o.seconds += float64(o.Dirty()) * float64(now-o.metered) / 1e9
 		o.metered = now
 	}
@@ -221,9 +215,3 @@ func (o *Owner) add(g block.Origin, n int64) {
 	o.bytes[g] += n
 	o.sum += n
 }
-
-// allSectors times an origin is that origin in all sectors of a page.
-const allSectors = 0x11111111
-
-// OriginAt returns the origin of a sector of a page.
-func OriginAt(origins uint32, i int) block.Origin { return block.Origin(origins >> (4 * i) & 15) }

@@ -252,6 +252,26 @@ func (r *rig) refuse(n int) {
 	}
 }
 
+// forget has a batch that has failed do without the pages that were dropped.
+func (r *rig) forget(n int) {
+	f := r.flights[n]
+	var left [][layout.PageSectors]uint32
+	for n, i := range f.Pages {
+		if r.c.Mask(i) != 0 {
+			left = append(left, f.values[n])
+		}
+	}
+	f.values = left
+	over := r.c.Forget(&f.Batch, f.refused)
+	if over != (len(left) == 0) || len(f.Pages) != len(left) {
+		r.t.Errorf("%d pages of a batch are left, %d are needed; it is over: %v", len(f.Pages), len(left), over)
+	}
+	if over {
+		r.flights = append(r.flights[:n], r.flights[n+1:]...)
+	}
+	r.look()
+}
+
 // park has batches that are on their way wait until their mdisk is back, or ends that.
 func (r *rig) park(p *Partition, mdisk int, away bool) {
 	for _, f := range r.flights {

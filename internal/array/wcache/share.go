@@ -10,7 +10,10 @@
 
 package wcache
 
-import "github.com/arraysim/arraysim/internal/array/layout"
+import (
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
+)
 
 // Pot is pages that partitions share.
 type Pot struct {
@@ -38,11 +41,9 @@ func (s *Share) Used() int { return s.used }
 // Floor returns how many pages of the pot no other partition can take.
 func (s *Share) Floor() int { return s.floor }
 
-// borrow says that a partition uses one more page above its floor. The pot does not refuse: the
-// piece was admitted, see Fits.
-func (t *Pot) borrow() { t.lent++ }
-
-// giveBack says that a partition uses one page less above its floor.
+// borrow and giveBack say that a partition uses a page more, or less, above its floor. The pot does not refuse: the piece was
+// admitted, see Fits.
+func (t *Pot) borrow()   { t.lent++ }
 func (t *Pot) giveBack() { t.lent-- }
 
 // take and give book a page of a share.
@@ -69,11 +70,6 @@ func (t *Pot) setFloor(s *Share, floor int) {
 	t.lent += max(0, s.used-floor)
 }
 
-// floorOf is the floor of each of n partitions.
-func (t *Pot) floorOf(n int) int {
-	return min(max(0, min(t.limit/8, t.limit-2*layout.PiecePages))/n, 16*layout.PiecePages)
-}
-
 // WithinFloor reports whether pages more of a share are those that nobody else can have.
 func (s *Share) WithinFloor(pages int) bool { return s.used+pages <= s.floor }
 
@@ -96,16 +92,14 @@ func (c *Cache) SetCaps(percent []int) bool {
 		return false
 	}
 	share := percent[min(n, len(percent))-1]
-	for _, t := range []*Pot{&c.room, &c.reserve} {
-		t.floors, t.lent = 0, 0
-	}
+	c.room.floors, c.room.lent, c.reserve.floors, c.reserve.lent = 0, 0, 0, 0
 	for _, p := range c.partitions {
 		if p == nil {
 			continue
 		}
 		p.limit = c.room.limit * share / 100
-		c.room.setFloor(&p.Room, min(c.room.floorOf(n), p.limit))
-		c.reserve.setFloor(&p.Reserve, c.reserve.floorOf(n))
+		c.room.setFloor(&p.Room, min(policy.Floor(c.room.limit, n, layout.PiecePages), p.limit))
+		c.reserve.setFloor(&p.Reserve, policy.Floor(c.reserve.limit, n, layout.PiecePages))
 	}
 	return true
 }

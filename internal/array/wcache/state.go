@@ -5,7 +5,7 @@
 //	        install     |  overwritten, dropped   ^              | flushed
 //	free -----------> behind --> queued, ordered, direct --------+----> tombstoned --> free
 //	 ^                              ^  |                         |            flushed
-//	 |                              v  | sent                    | synced
+//	 |                              v  | sent     | failed        | synced
 //	 |                           pinned+--> destaging --> written+
 //	 |                                                     |  ^  |
 //	 |                                                     v  |  |
@@ -14,6 +14,8 @@
 // Only page.to changes the state, and it holds every change against the table of transitions.
 
 package wcache
+
+import "slices"
 
 // State is the state that a page is in.
 type State uint8
@@ -62,7 +64,7 @@ var transitions = [numStates]uint32{
 	Destaging:  1<<Queued | 1<<Ordered | 1<<Direct,
 	Written:    1 << Destaging,
 	Rewriting:  1 << Written,
-	Superseded: 1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned,
+	Superseded: 1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned | 1<<Destaging,
 	Tombstoned: 1<<Superseded | 1<<Written | 1<<Rewriting,
 }
 
@@ -87,4 +89,42 @@ func (p *page) to(s State) {
 
 func illegal(from, to State) {
 	panic("wcache: internal error: a page that is " + from.String() + " cannot become " + to.String())
+}
+
+// list is a list of dirty pages, linked through them, oldest first; the state of a page says on which it is. See newLists.
+type list struct {
+	head, tail uint32
+	age        uint32 // of head
+}
+
+// newLists returns an empty list for each of n mdisks.
+func newLists(n int) []list { return slices.Repeat([]list{{head: NoPage, tail: NoPage}}, n) }
+
+func (l *list) empty() bool { return l.head == NoPage }
+
+func (c *Cache) push(l *list, i uint32) {
+	p := &c.pages[i]
+	p.prev, p.next = l.tail, NoPage
+	if l.tail == NoPage {
+		l.head, l.age = i, p.age
+	} else {
+		c.pages[l.tail].next = i
+	}
+	l.tail = i
+}
+
+func (c *Cache) unlink(l *list, i uint32) {
+	p := &c.pages[i]
+	if p.prev == NoPage {
+		if l.head = p.next; l.head != NoPage {
+			l.age = c.pages[l.head].age
+		}
+	} else {
+		c.pages[p.prev].next = p.next
+	}
+	if p.next == NoPage {
+		l.tail = p.prev
+	} else {
+		c.pages[p.next].prev = p.prev
+	}
 }

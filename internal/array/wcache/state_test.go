@@ -111,6 +111,13 @@ func TestEveryTransitionHappens(t *testing.T) {
 		r.write(0, key(0, 0, 0), 0, 4, host, Fast)
 		r.arrive(0)
 	})
+	walk(ring, true, func(r *rig) { // its mdisk does not take it, and it is dropped
+		r.write(0, key(0, 0, 0), 0, 8, host, Fast)
+		r.flush()
+		r.send(0, true)
+		r.drop(key(0, 0, 0), 0xff)
+		r.forget(0)
+	})
 	for _, payload := range []bool{true, false} {
 		walk(ring, payload, func(r *rig) { // a sync fails
 			for n := range 2 {

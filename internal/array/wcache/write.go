@@ -35,7 +35,7 @@ type Entry struct {
 // and the origins of the whole page. Preconditions: the page is free.
 func (c *Cache) Compose(i, old uint32, first, n int, origin block.Origin) (uint8, uint32) {
 	mask := uint8((1<<n - 1) << first)
-	origins := uint32(origin) * allSectors & uint32((uint64(1)<<(4*n)-1)<<(4*first))
+	origins := uint32(origin) * 0x11111111 & uint32((uint64(1)<<(4*n)-1)<<(4*first))
 	if old == NoPage {
 		return mask, origins
 	}
@@ -134,11 +134,16 @@ func (c *Cache) Drop(k layout.PageKey, lost uint8) {
 		c.rare[i].dropped = c.log.Seq()
 		return
 	}
-	part.Meter()
 	if p.state != Behind {
 		part.unlist(v, i)
 	}
-	c.withdraw(i, k)
+	c.discard(part, i)
+}
+
+// discard ends the part of a page of which all was dropped.
+func (c *Cache) discard(part *Partition, i uint32) {
+	part.Meter()
+	c.withdraw(i, c.pages[i].key)
 	c.settled(i)
 	c.leave(part, i)
 	c.awaitFlush(i)
@@ -158,7 +163,7 @@ func (c *Cache) Restore(v *Owner, i uint32, mask uint8) {
 	c.pages[i].to(Behind)
 	c.pages[i] = page{key: d.Key(), origins: d.Origins(), owner: v.id, state: Behind, mask: mask}
 	for left := mask; left != 0; left &= left - 1 {
-		v.add(OriginAt(d.Origins(), bits.TrailingZeros8(left)), block.SectorSize)
+		v.add(block.OriginAt(d.Origins(), bits.TrailingZeros8(left)), block.SectorSize)
 	}
 	c.room.take(&v.part.Room)
 	c.insert(i)

@@ -92,9 +92,10 @@ func (k *keptResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
 
 // series is what the exporter keeps of a series from one scrape to the next.
 type series struct {
-	shown      shown
-	was, other *folded
-	score      *volumeScore
+	shown shown
+	was   *own
+	other *folded
+	score *volumeScore
 }
 
 // keep makes a place for every series of the snapshot.

@@ -29,13 +29,16 @@ func ParseVolumes(text string) (n int, err error) {
 // volumeFold bounds the volumes of scrapes: the n that did most since the last scrape, or
 // hold most of the cache, keep their series, and the others add up to one more.
 //
-// A counter of the others grows by what each of them grew while it was among them. So
-// rates are right, although volumes come and go: nothing that a volume did is counted in
-// two series, and no series goes back.
+// A counter of the others grows by what each of them grew while it was among them, and that stays
+// there: a volume that is shown again goes on from where its own series was, or from 0 if it never
+// had one. What it did since the last scrape is the others' still, because the growth of a series
+// that a scrape begins to have is in no rate. So nothing that a volume did is counted in two
+// series, what all of them grew is what was done, and none goes back, except that of a volume whose
+// counter began anew and which was never among the others.
 type volumeFold struct {
 	n      int
 	scores map[string]*volumeScore
-	last   map[string]*folded // series by volume
+	last   map[string]*own    // series by volume
 	other  map[string]*folded // series of the others
 	others []*folded          // the same, in the order in which they came
 	ranked []*volumeScore     // of the last scrape, what is shown first
@@ -46,18 +49,34 @@ type volumeScore struct {
 	name                 string
 	moved, before, score float64
 	member, seen, gone   bool
+	ranked               bool // at an earlier scrape, too
+	returns              bool // it is a member, and was none at the last scrape
 }
 
+// value is what a counter or a histogram was at a scrape.
+type value struct {
+	v float64
+	h *metrics.Histogram
+}
+
+// own is a counter of one volume: what it was at the last scrape, and what of that is in the
+// volume's own series.
+type own struct {
+	was   value
+	part  value // if split; else it is all of was
+	split bool  // the others have some of it
+}
+
+// folded is a series of the others.
 type folded struct {
 	f      *metrics.Family
 	labels []string
-	v      float64
-	h      *metrics.Histogram
-	shown  shown // of the others
+	value
+	shown shown
 }
 
 func newVolumeFold(n int) *volumeFold {
-	return &volumeFold{n: n, scores: map[string]*volumeScore{}, last: map[string]*folded{}, other: map[string]*folded{}}
+	return &volumeFold{n: n, scores: map[string]*volumeScore{}, last: map[string]*own{}, other: map[string]*folded{}}
 }
 
 // volumeAt is the place of the volume among a family's labels, -1 if it has none.
@@ -119,7 +138,9 @@ func (x *volumeFold) rank(e *Exporter) {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 	})
 	for i, v := range x.ranked {
-		v.member = i < x.n
+		member := i < x.n
+		v.returns = member && !v.member && v.ranked
+		v.member, v.ranked = member, true
 	}
 }
 
@@ -135,29 +156,53 @@ func (x *volumeFold) fold(e *Exporter) {
 	e.snap.EachSeries(func(n int, f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
 		w, at := e.series[n], volumeAt[f.Index()]
 		// A volume that is called so goes with the others: there is one series of the name.
-		if at < 0 || w.score.member && labels[at] != OtherVolumes {
+		if at < 0 || f.Kind == metrics.Gauge && w.score.member && labels[at] != OtherVolumes {
 			e.show(&w.shown, f, labels, v, h)
-			if at >= 0 && f.Kind != metrics.Gauge {
-				x.lastOf(w, f, labels).set(v, h)
-			}
 			return
 		}
-		o := x.otherOf(w, f, labels, at)
 		if f.Kind == metrics.Gauge {
-			o.v += v
+			x.otherOf(w, f, labels, at).v += v
 			return
 		}
 		was := x.lastOf(w, f, labels)
-		o.grow(was, v, h)
-		was.set(v, h)
+		if !w.score.member || labels[at] == OtherVolumes {
+			was.giveTo(&x.otherOf(w, f, labels, at).value, v, h)
+			return
+		}
+		if w.score.returns {
+			was.giveTo(&x.otherOf(w, f, labels, at).value, v, h)
+		}
+		now := was.take(v, h)
+		e.show(&w.shown, f, labels, now.v, now.h)
 	})
 	for _, o := range x.others {
 		e.show(&o.shown, o.f, o.labels, o.v, o.h)
 	}
 }
 
+// giveTo lets the others have what the counter has grown.
+func (s *own) giveTo(other *value, v float64, h *metrics.Histogram) {
+	if !s.split {
+		s.part.set(s.was.v, s.was.h)
+		s.split = true
+	}
+	other.grow(&s.was, v, h)
+	s.was.set(v, h)
+}
+
+// take lets the volume's own series have what the counter has grown, and returns what is in it.
+func (s *own) take(v float64, h *metrics.Histogram) value {
+	if !s.split {
+		s.was.set(v, h)
+		return s.was
+	}
+	s.part.grow(&s.was, v, h)
+	s.was.set(v, h)
+	return s.part
+}
+
 // set keeps a counter's values of now.
-func (s *folded) set(v float64, h *metrics.Histogram) {
+func (s *value) set(v float64, h *metrics.Histogram) {
 	s.v = v
 	if h == nil {
 		return
@@ -168,8 +213,8 @@ func (s *folded) set(v float64, h *metrics.Histogram) {
 	*s.h = *h
 }
 
-// grow adds what a counter has more than it was.
-func (s *folded) grow(was *folded, v float64, h *metrics.Histogram) {
+// grow adds what a counter has more than it was, and all of one that began anew.
+func (s *value) grow(was *value, v float64, h *metrics.Histogram) {
 	if h != nil {
 		if s.h == nil {
 			s.h = &metrics.Histogram{}
@@ -182,7 +227,7 @@ func (s *folded) grow(was *folded, v float64, h *metrics.Histogram) {
 		return
 	}
 	if v < was.v {
-		s.v += v // it began anew
+		s.v += v
 		return
 	}
 	s.v += v - was.v
@@ -190,9 +235,13 @@ func (s *folded) grow(was *folded, v float64, h *metrics.Histogram) {
 
 // lastOf is what a volume's series was at the last scrape, found by the series itself
 // where that is known.
-func (x *volumeFold) lastOf(w *series, f *metrics.Family, labels []string) *folded {
+func (x *volumeFold) lastOf(w *series, f *metrics.Family, labels []string) *own {
 	if w.was == nil {
-		w.was = x.series(x.last, f, labels, -1)
+		k := string(x.keyOf(f, labels, -1))
+		if w.was = x.last[k]; w.was == nil {
+			w.was = &own{}
+			x.last[k] = w.was
+		}
 	}
 	return w.was
 }
@@ -200,13 +249,19 @@ func (x *volumeFold) lastOf(w *series, f *metrics.Family, labels []string) *fold
 // otherOf is the series of the others that a volume's belongs to.
 func (x *volumeFold) otherOf(w *series, f *metrics.Family, labels []string, at int) *folded {
 	if w.other == nil {
-		w.other = x.series(x.other, f, labels, at)
+		k := string(x.keyOf(f, labels, at))
+		if w.other = x.other[k]; w.other == nil {
+			w.other = &folded{f: f, labels: slices.Clone(labels)}
+			w.other.labels[at] = OtherVolumes
+			x.other[k] = w.other
+			x.others = append(x.others, w.other)
+		}
 	}
 	return w.other
 }
 
-// series finds the series of a family and labels; the label at hide is that of the others.
-func (x *volumeFold) series(in map[string]*folded, f *metrics.Family, labels []string, hide int) *folded {
+// keyOf is the key of a family and labels without the one at hide. It is valid until the next call.
+func (x *volumeFold) keyOf(f *metrics.Family, labels []string, hide int) []byte {
 	k := append(x.key[:0], byte(f.Index()), byte(f.Index()>>8))
 	for i, l := range labels {
 		if i != hide {
@@ -215,14 +270,5 @@ func (x *volumeFold) series(in map[string]*folded, f *metrics.Family, labels []s
 		k = append(k, 0xff)
 	}
 	x.key = k
-	s := in[string(k)]
-	if s == nil {
-		s = &folded{f: f, labels: slices.Clone(labels)}
-		if hide >= 0 {
-			s.labels[hide] = OtherVolumes
-			x.others = append(x.others, s)
-		}
-		in[string(k)] = s
-	}
-	return s
+	return k
 }

@@ -1,11 +1,6 @@
-// The policy of the cache, and how it takes writes.
+// How a partition takes writes.
 
-package wcache
-
-import "github.com/arraysim/arraysim/internal/array/policy"
-
-// Policy is how the cache admits, orders and paces.
-type Policy = policy.Cache
+package policy
 
 // Mode is how a partition takes writes, and how a write was taken.
 type Mode uint8
