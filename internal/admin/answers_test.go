@@ -88,13 +88,14 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 // TestBoundedAnswers: so many are computed, so many wait, the others hear so at once; and of what is not read the oldest is cut.
 func TestBoundedAnswers(t *testing.T) {
 	release, now, most := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
+	answer := make([]byte, 24<<20)
 	b := newBounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		<-release
-		_, _ = w.Write(make([]byte, 24<<20))
+		_, _ = w.Write(answer)
 	}))
 	b.patience = time.Minute
 	address := serveOn(t, promptly(b, time.Minute))

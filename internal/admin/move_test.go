@@ -132,9 +132,7 @@ func (h *pondHost) run(again bool) {
 			at := h.rnd.IntN(hostBlocks)
 			n := 1 + h.rnd.IntN(min(64, hostBlocks-at))
 			was, now := h.data[at*512:(at+n)*512], make([]byte, n*512)
-			for i := range now {
-				now[i] = byte(h.rnd.Uint32())
-			}
+			testkit.Fill(h.rnd, now)
 			before := len(h.errors)
 			_, ok := h.command(blockCDB(0x2A, h.first+at, n), now, 0)
 			for ; !ok && again && !strings.Contains(h.errors[len(h.errors)-1], "EOF"); _, ok = h.command(blockCDB(0x2A, h.first+at, n), now, 0) {

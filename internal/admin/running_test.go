@@ -22,9 +22,7 @@ import (
 // pattern returns random bytes and says how to get them again.
 func pattern(t *testing.T, n int) []byte {
 	r, b := rand.New(rand.NewPCG(testkit.Seed(t), 0)), make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
+	testkit.Fill(r, b)
 	return b
 }
 

@@ -67,9 +67,7 @@ func TestDirectWrites(t *testing.T) {
 						continue
 					}
 					b := make([]byte, 64<<10)[:n] // a large one begins where a page does
-					for i := range b {
-						b[i] = byte(rnd.Uint32())
-					}
+					testkit.Fill(rnd, b)
 					copy(want[off:], b)
 					cut := rnd.IntN(sectors+1) * block.SectorSize
 					m.Submit([]*block.IO{{Write: true, Off: uint64(off), N: uint64(n), Vec: [][]byte{b[:cut:cut], b[cut:]}, Done: end}})
@@ -164,9 +162,7 @@ func TestVectorsInParts(t *testing.T) {
 		off := rnd.IntN(size)
 		n := rnd.IntN(size - off + 1)
 		b := want[off : off+n]
-		for i := range b {
-			b[i] = byte(rnd.Uint32())
-		}
+		testkit.Fill(rnd, b)
 		var vec [][]byte
 		for len(b) > 0 {
 			k := 1 + rnd.IntN(min(len(b), 1+rnd.IntN(100_000)))

@@ -25,9 +25,7 @@ func TestShortCalls(t *testing.T) {
 	}
 	for range 300 {
 		data := make([]byte, r.IntN(3*shortCall/2))
-		for i := range data {
-			data[i] = byte(r.Uint32())
-		}
+		testkit.Fill(r, data)
 		off := r.Int64N(1<<33) &^ 1
 		if err := writeFull(f, cut(r, data), off); err != nil {
 			t.Fatal(err)

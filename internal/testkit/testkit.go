@@ -5,9 +5,11 @@ package testkit
 import (
 	"archive/tar"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,6 +47,17 @@ func NextSeeds(t testing.TB, given, n uint64) uint64 {
 	turn := turns[t.Name()]
 	turns[t.Name()]++
 	return 1 + turn*n
+}
+
+// Fill makes all bytes of b random. It asks r for eight at a time: under the race detector a number takes as long as the
+// work of many a test.
+func Fill(r *rand.Rand, b []byte) {
+	for ; len(b) >= 8; b = b[8:] {
+		binary.LittleEndian.PutUint64(b, r.Uint64())
+	}
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
 }
 
 // GivenSeed is the seed of -seed, or 0.

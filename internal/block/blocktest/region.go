@@ -2,6 +2,7 @@ package blocktest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -181,8 +182,10 @@ func (x *regionTest) put(p block.Part, off int, b []byte) {
 
 func (x *regionTest) random(n int) []byte {
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(x.rnd.Uint32())
+	for at := b; len(at) > 0; at = at[min(len(at), 8):] {
+		var eight [8]byte
+		binary.LittleEndian.PutUint64(eight[:], x.rnd.Uint64())
+		copy(at, eight[:])
 	}
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // disk is a device of bytes that ends each request as status says.
@@ -70,9 +71,7 @@ func TestPasses(t *testing.T) {
 	for seed := base; seed < base+25; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := &disk{data: make([]byte, (1+rng.IntN(5000))*512), thin: rng.IntN(2) == 0}
-		for i := range d.data {
-			d.data[i] = byte(rng.Uint32())
-		}
+		testkit.Fill(rng, d.data)
 		short := 0
 		d.status = func() block.Status {
 			if rng.IntN(8) == 0 {
@@ -85,9 +84,7 @@ func TestPasses(t *testing.T) {
 		pattern := make([]byte, 512)
 		if what.Passes > 0 {
 			if rng.IntN(3) > 0 {
-				for i := range pattern {
-					pattern[i] = byte(rng.Uint32())
-				}
+				testkit.Fill(rng, pattern)
 			}
 			what.Pattern = bytes.Clone(pattern)
 		}

@@ -167,9 +167,7 @@ func TestFlippedBitsAreNeverRead(t *testing.T) {
 	for range 300 {
 		r := newRig(t, NewDisk(rnd.Uint64()))
 		want := make([]byte, 64<<10)
-		for i := range want {
-			want[i] = byte(rnd.Uint32())
-		}
+		testkit.Fill(rnd, want)
 		if err := r.io(true, 8192, want); err != nil {
 			t.Fatal(err)
 		}
