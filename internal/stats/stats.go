@@ -55,16 +55,16 @@ func Correlation(a, b []float64) float64 {
 // Interval returns the mean of values and half the width of its 95 % interval by Student's t, NaN with
 // fewer than two values.
 func Interval(values []float64) (mean, half float64) {
-	n := float64(len(values))
+	n, squares := 0.0, 0.0
 	for _, v := range values {
-		mean += v / n
+		// Welford's updates: of values that are all the same the mean is that value, and the interval nothing.
+		n++
+		d := v - mean
+		mean += d / n
+		squares += d * (v - mean)
 	}
-	if len(values) < 2 {
+	if n < 2 {
 		return mean, math.NaN()
-	}
-	squares := 0.0
-	for _, v := range values {
-		squares += (v - mean) * (v - mean)
 	}
 	return mean, student(len(values)-1) * math.Sqrt(squares/(n-1)/n)
 }

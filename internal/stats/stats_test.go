@@ -93,4 +93,9 @@ func TestIntervalIsStudents(t *testing.T) {
 	if _, half := Interval(x[:1]); !math.IsNaN(half) {
 		t.Errorf("one value has an interval of %g", half)
 	}
+	for _, v := range []float64{0.1, 2048, 131072, 2097152, 4294967296} {
+		if mean, half := Interval(slices.Repeat([]float64{v}, 20)); mean != v || half != 0 {
+			t.Errorf("20 times %g is %g +- %g", v, mean, half)
+		}
+	}
 }
