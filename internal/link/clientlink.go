@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -60,7 +62,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := l.write(); err != nil {
+		if err := l.write(); err != nil && !isGone(err) {
 			raw.Close()
 		}
 	}()
@@ -74,6 +76,10 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	log.Warn("link: broken; commands are answered as in a transition", "reason", err)
 	return err
 }
+
+// isGone tells of an error of a write whether the owner has closed the link. The reader finds that, too, behind what the owner
+// has sent before: an owner that ends has answered first.
+func isGone(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
 
 // greet says who this node is, and reads who the owner is.
 func (l *clientLink) greet() (g greeting, err error) {

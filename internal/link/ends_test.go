@@ -3,11 +3,14 @@ package link
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/iscsi"
@@ -364,5 +367,64 @@ func TestManagesLeaveRoom(t *testing.T) {
 	defer mu.Unlock()
 	if rejected["one"] != maxManages/2 || rejected["other"] > 0 {
 		t.Errorf("of %d functions that one initiator asked for %d are rejected, and of one of another initiator %d", maxManages, rejected["one"], rejected["other"])
+	}
+}
+
+// An owner that ends has answered first. What it sent is taken, also if this node finds that it cannot write any more before it
+// has read all of it.
+func TestAnswersBeforeTheEndOfALink(t *testing.T) {
+	o := newSlowOwner(t)
+	const n = 340 // more than the reader takes at once, and no more than the socket has room for beside that
+	status := make(chan byte, n)
+	for range n {
+		o.c.exec.Lock()
+		o.n.Submit([]*scsi.Task{{CDB: scsitest.CDB(0x8A, 0, 1), DataOut: [][]byte{make([]byte, 512)}, Done: func(t *scsi.Task) {
+			time.Sleep(500 * time.Microsecond) // so that a ping is due meanwhile
+			status <- t.Status
+		}}})
+		o.c.exec.Unlock()
+	}
+	buf := make([]byte, maxBody)
+	var answers []byte
+	for read := 0; read < n; {
+		k, body, err := readMessage(o.conn, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k != kindCommand {
+			continue
+		}
+		h, err := parseCommand(body)
+		if err == nil {
+			_, err = io.CopyN(io.Discard, o.conn, int64(h.out)+stampLen)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		read++
+		r := resultHead{task: h.task, out: 512, sense: make([]byte, 250)}
+		answers = r.append(answers)
+	}
+	o.conn.Write(answers)
+	for left := 1; left > 0; time.Sleep(time.Millisecond) { // a socket that is closed drops what is not there yet
+		raw, err := o.conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.conn.Close()
+	for i := range n {
+		select {
+		case s := <-status:
+			if s != scsi.StatusGood {
+				t.Fatalf("command %d, which was answered, ends with %02x", i, s)
+			}
+		case <-time.After(patience / 4):
+			t.Fatalf("%d of %d commands that were answered have ended", i, n)
+		}
 	}
 }
