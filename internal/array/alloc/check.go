@@ -31,9 +31,9 @@ func (s *Space) CheckExtents(u Users, from, n int) (problems []string) {
 		if s.overlooked(uint32(e)) {
 			add("extent %d is worth a discard, and no round would find it", e)
 		}
-		x := s.known(e)
+		x := s.knownOrNone(e)
 		referred, homes, several := u.Refs.extent(e)
-		if x == nil || used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && referred == 0 {
+		if used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && referred == 0 {
 			continue
 		}
 		if !several && s.plain(x) && s.agrees(x, e, used, referred, homes, u.Garbage) { // nearly all are
@@ -42,6 +42,17 @@ func (s *Space) CheckExtents(u Users, from, n int) (problems []string) {
 		problems = s.checkGrains(problems, u, x, e, used, homes)
 	}
 	return problems
+}
+
+// none is what is known of an extent of which nothing ever was. Nobody changes it.
+var none extentInfo
+
+// knownOrNone is known, for checks: a map can refer to a grain of which nothing is known.
+func (s *Space) knownOrNone(e int) *extentInfo {
+	if x := s.known(e); x != nil {
+		return x
+	}
+	return &none
 }
 
 // plain reports whether the bits of an extent are all that there is to know of its grains, and whose they
@@ -89,7 +100,8 @@ func (s *Space) CheckTotals(u Users) (problems []string) {
 	found := owners{}
 	for e, used := range s.used {
 		used &^= s.discards.withheld[uint32(e)]
-		if x := s.known(e); x != nil && used != 0 {
+		if used != 0 {
+			x := s.knownOrNone(e)
 			allocated += int64(bits.OnesCount64(used))
 			loose += s.tally(&found, x, e, used)
 		}
