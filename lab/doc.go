@@ -14,7 +14,8 @@
 // A Scenario is the scenario file of `arraysim sim` as Go: the same keys, defaults and errors, and the
 // same bytes in every output for the same content and seed. The arrays are the firmware that `arraysim
 // serve` runs. docs/virtual-time.md describes the keys, docs/laboratory.md this package, and examples/
-// has a program for each kind of policy; their interfaces are in package plug.
+// has a program for each kind of policy; their interfaces are in package plug. [Scenario.Compare] and [Main] put the
+// figures of several policies into a table.
 //
 // # Units
 //

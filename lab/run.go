@@ -37,12 +37,24 @@ func (s *Scenario) Run(ctx context.Context) (*Result, error) {
 // RunYAML carries out a scenario file without its cases, with policies by the names that it has for
 // them. Paths in it are relative to the working directory.
 func RunYAML(ctx context.Context, text []byte, plugged plug.Policies) (*Result, error) {
+	c, err := parse(text, plugged)
+	if err != nil {
+		return nil, err
+	}
+	return runScenario(ctx, c)
+}
+
+func parse(text []byte, plugged plug.Policies) (*sim.Scenario, error) {
 	c, err := sim.Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	load := wasm.Loader(".")
 	c.Plugged, c.LoadWasm = plugged, func(file string) (sim.Module, error) { return load(file) }
+	return c, nil
+}
+
+func runScenario(ctx context.Context, c *sim.Scenario) (*Result, error) {
 	r, err := sim.New(c)
 	if err != nil {
 		return nil, err

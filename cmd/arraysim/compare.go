@@ -33,6 +33,9 @@ where the parts differ. The percentiles are those in fio's result, usually of co
 			if array.IOs < 100 {
 				return fmt.Errorf("--ios %d: give 100 or more", array.IOs)
 			}
+			if array.Mdisks < 1 || array.Mdisks > 1024 {
+				return fmt.Errorf("--mdisks %d: give 1 to 1024", array.Mdisks)
+			}
 			r, err := fio.ReadResult(args[0])
 			if err != nil {
 				return err

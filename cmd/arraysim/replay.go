@@ -131,8 +131,8 @@ func (s *source) end() {
 	}
 	n, bad := s.Bad()
 	s.BadRecords = n
-	if n > 0 {
-		fmt.Fprintf(admin.PrintableWriter(os.Stderr), "arraysim: %s: %d bad records left out, the first at %d: %s\n", s.Name, n, bad[0].Place, bad[0].Why)
+	if n > 0 && s.Err() == nil { // an error names the first one itself
+		fmt.Fprintf(admin.PrintableWriter(os.Stderr), "arraysim: %s: bad records left out: %d, the first at %d: %s\n", s.Name, n, bad[0].Place, bad[0].Why)
 	}
 	s.Close()
 }

@@ -2,9 +2,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"log"
 	"time"
 
 	"github.com/arraysim/arraysim/lab"
@@ -26,23 +23,13 @@ func (t *twice) Admit(block uint64, write bool) bool {
 }
 
 func main() {
-	for _, policy := range []string{"", "twice"} {
-		s := lab.Scenario{
-			Until:  20 * time.Second,
-			Arrays: []lab.Array{{Profile: "all-flash", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}}, Volumes: []lab.Volume{{Name: "db", Size: lab.GiB, Filled: lab.GiB}}}},
-			Hosts:  []lab.Host{{Name: "host", Cache: []lab.Cache{{Volume: "db", Size: 32 * lab.MiB, Eviction: "lru", Admission: policy}}}},
-			Jobs: []lab.Job{{Name: "queries", Volume: "db", IO: 8 * lab.KiB, Rate: 2000, Span: 24 * lab.MiB},
-				{Name: "scan", Volume: "db", IO: 8 * lab.KiB, Rate: 4000, Pattern: "sequential"}},
-		}
-		s.Plugged.Admission = map[string]func(plug.Cache) (plug.Admission, error){"twice": newTwice}
-		res, err := s.Run(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
-		p50, err := res.Percentile("queries", 50)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%-5s  half of the queries within %s\n", policy, p50.Round(time.Microsecond))
+	s := lab.Scenario{
+		Until:  20 * time.Second,
+		Arrays: []lab.Array{{Profile: "all-flash", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}}, Volumes: []lab.Volume{{Name: "db", Size: lab.GiB, Filled: lab.GiB}}}},
+		Hosts:  []lab.Host{{Name: "host", Cache: []lab.Cache{{Volume: "db", Size: 32 * lab.MiB, Eviction: "lru"}}}},
+		Jobs: []lab.Job{{Name: "queries", Volume: "db", IO: 8 * lab.KiB, Rate: 2000, Span: 24 * lab.MiB},
+			{Name: "scan", Volume: "db", IO: 8 * lab.KiB, Rate: 4000, Pattern: "sequential"}},
+		Plugged: plug.Policies{Admission: plug.Admissions{"twice": newTwice}},
 	}
+	lab.Main(s, "hosts.host.cache.db.admission", []string{"", "twice"}, "job.queries.p50_ms")
 }

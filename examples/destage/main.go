@@ -2,9 +2,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"log"
 	"time"
 
 	"github.com/arraysim/arraysim/lab"
@@ -13,15 +10,12 @@ import (
 
 type greedy struct{}
 
-func newGreedy(plug.Partition) (plug.Destage, error) { return greedy{}, nil }
-
 func (greedy) Rate(f plug.Fullness) int64 {
 	if f.Waiting || f.Used > f.Limit*3/4 {
 		return -1 // as fast as the disks
 	}
 	return 0
 }
-
 func (greedy) Next(volumes []plug.DirtyVolume) int {
 	most := 0
 	for i := range volumes {
@@ -33,29 +27,14 @@ func (greedy) Next(volumes []plug.DirtyVolume) int {
 }
 
 func main() {
-	for _, policy := range []string{"", "greedy"} {
-		s := lab.Scenario{
-			Until: 20 * time.Second,
-			Arrays: []lab.Array{{Profile: "none", Cache: 64 * lab.MiB, Destage: policy, Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}},
-				Adjust:  map[string]any{"mdisks": map[string]any{"default": map[string]any{"parallel": 4, "base": "2ms"}}},
-				Volumes: []lab.Volume{{Name: "small", Size: lab.GiB, Filled: lab.GiB}, {Name: "large", Size: lab.GiB, Filled: lab.GiB}}}},
-			Hosts: []lab.Host{{Name: "host"}},
-			Jobs: []lab.Job{{Name: "a", Volume: "small", IO: 4 * lab.KiB, Write: 1, Rate: 100},
-				{Name: "b", Volume: "large", IO: 4 * lab.KiB, Write: 1, Rate: 1900}},
-		}
-		s.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"greedy": newGreedy}
-		res, err := s.Run(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%-6s ", policy)
-		for _, figure := range []string{"pool.pool.fullness_mean", "volume.small.held_mb", "volume.large.held_mb"} {
-			v, err := res.Value(figure)
-			if err != nil {
-				log.Fatal(err)
-			}
-			fmt.Printf("  %s %.1f", figure, v)
-		}
-		fmt.Println()
+	s := lab.Scenario{
+		Until: 20 * time.Second,
+		Arrays: []lab.Array{{Name: "array", Profile: "none", Cache: 64 * lab.MiB, Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}},
+			Adjust:  map[string]any{"mdisks.default": map[string]any{"parallel": 4, "base": "2ms"}},
+			Volumes: []lab.Volume{{Name: "small", Size: lab.GiB, Filled: lab.GiB}, {Name: "large", Size: lab.GiB, Filled: lab.GiB}}}},
+		Hosts:   []lab.Host{{Name: "host"}},
+		Jobs:    []lab.Job{{Name: "a", Volume: "small", IO: 4 * lab.KiB, Write: 1, Rate: 100}, {Name: "b", Volume: "large", IO: 4 * lab.KiB, Write: 1, Rate: 1900}},
+		Plugged: plug.Policies{Destage: plug.Destages{"greedy": func(plug.Partition) (plug.Destage, error) { return greedy{}, nil }}},
 	}
+	lab.Main(s, "arrays.array.destage", []string{"", "greedy"}, "pool.pool.fullness_mean", "volume.small.held_mb", "volume.large.held_mb")
 }

@@ -2,9 +2,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"log"
 	"time"
 
 	"github.com/arraysim/arraysim/lab"
@@ -31,22 +28,12 @@ func (d *dice) Victim(pinned func(slot int) bool) int {
 }
 
 func main() {
-	for _, policy := range []string{"lru", "dice"} {
-		s := lab.Scenario{
-			Until:  5 * time.Second,
-			Arrays: []lab.Array{{Profile: "all-flash", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}}, Volumes: []lab.Volume{{Name: "db", Size: lab.GiB, Filled: lab.GiB}}}},
-			Hosts:  []lab.Host{{Name: "host", Cache: []lab.Cache{{Volume: "db", Size: 48 * lab.MiB, Eviction: policy}}}},
-			Jobs:   []lab.Job{{Name: "loop", Volume: "db", IO: 8 * lab.KiB, Pattern: "sequential", Span: 64 * lab.MiB, Outstanding: 4}},
-		}
-		s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"dice": newDice}
-		res, err := s.Run(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
-		hits, err := res.Value("cache.db.hit_percent")
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%-4s  %.1f %% hits\n", policy, hits)
+	s := lab.Scenario{
+		Until:   5 * time.Second,
+		Arrays:  []lab.Array{{Profile: "all-flash", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}}, Volumes: []lab.Volume{{Name: "db", Size: lab.GiB, Filled: lab.GiB}}}},
+		Hosts:   []lab.Host{{Name: "host", Cache: []lab.Cache{{Volume: "db", Size: 48 * lab.MiB}}}},
+		Jobs:    []lab.Job{{Name: "loop", Volume: "db", IO: 8 * lab.KiB, Pattern: "sequential", Span: 64 * lab.MiB, Outstanding: 4}},
+		Plugged: plug.Policies{Eviction: plug.Evictions{"dice": newDice}},
 	}
+	lab.Main(s, "hosts.host.cache.db.eviction", []string{"lru", "dice"}, "cache.db.hit_percent")
 }

@@ -2,10 +2,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"log"
-
 	"github.com/arraysim/arraysim/lab"
 	"github.com/arraysim/arraysim/lab/plug"
 )
@@ -22,26 +18,12 @@ func (polite) Place(c plug.Copy) plug.Way {
 }
 
 func main() {
-	for _, policy := range []string{"", "polite"} {
-		s := lab.Scenario{
-			Arrays: []lab.Array{{Profile: "svc", Cache: 64 * lab.MiB, Copy: "data", Placement: policy, Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Count: 2, Size: 8 * lab.GiB}}}},
-				Volumes: []lab.Volume{{Name: "gold", Size: lab.GiB, Filled: lab.GiB}, {Name: "clone", Size: lab.GiB}}}},
-			Hosts: []lab.Host{{Name: "host"}},
-			Jobs:  []lab.Job{{Name: "copy", Kind: "clone", Volume: "gold", To: "clone"}},
-		}
-		s.Plugged.Placement = map[string]func(plug.Array) (plug.Placement, error){"polite": newPolite}
-		res, err := s.Run(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%-6s", policy)
-		for _, figure := range []string{"job.copy.seconds", "pool.pool.fullness_max", "metric.offload_bytes_total,path=metadata"} {
-			v, err := res.Value(figure)
-			if err != nil {
-				log.Fatal(err)
-			}
-			fmt.Printf("  %s %.1f", figure, v)
-		}
-		fmt.Println()
+	s := lab.Scenario{
+		Arrays: []lab.Array{{Name: "array", Profile: "svc", Cache: 64 * lab.MiB, Copy: "data", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Count: 2, Size: 8 * lab.GiB}}}},
+			Volumes: []lab.Volume{{Name: "gold", Size: lab.GiB, Filled: lab.GiB}, {Name: "clone", Size: lab.GiB}}}},
+		Hosts:   []lab.Host{{Name: "host"}},
+		Jobs:    []lab.Job{{Name: "copy", Kind: "clone", Volume: "gold", To: "clone"}},
+		Plugged: plug.Policies{Placement: plug.Placements{"polite": newPolite}},
 	}
+	lab.Main(s, "arrays.array.placement", []string{"", "polite"}, "job.copy.seconds", "pool.pool.fullness_max", "metric.offload_bytes_total,path=metadata")
 }

@@ -2,9 +2,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"log"
 	"time"
 
 	"github.com/arraysim/arraysim/lab"
@@ -23,27 +20,13 @@ func (l linear) Delay(a plug.Area) int64 {
 }
 
 func main() {
-	for _, policy := range []string{"", "linear"} {
-		s := lab.Scenario{
-			Until: 3 * time.Second,
-			Arrays: []lab.Array{{Profile: "purity-5.0", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}},
-				Volumes: []lab.Volume{{Name: "vm", Size: lab.GiB, Filled: lab.GiB}}}},
-			Hosts: []lab.Host{{Name: "host", DestageSlots: 4, Cache: []lab.Cache{{Volume: "vm", Policy: "write_back", Size: 64 * lab.MiB, Block: 4 * lab.KiB, Area: 4 * lab.MiB, Throttle: policy}}}},
-			Jobs:  []lab.Job{{Name: "writes", Volume: "vm", IO: 4 * lab.KiB, Write: 1, Outstanding: 64}},
-		}
-		s.Plugged.Throttle = map[string]func(plug.Cache) (plug.Throttle, error){"linear": newLinear}
-		res, err := s.Run(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
-		full, err := res.Value("cache.vm.occupancy_max")
-		if err != nil {
-			log.Fatal(err)
-		}
-		p99, err := res.Percentile("writes", 99)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("%-6s  area %.1f %% full, 99 %% of the writes within %s\n", policy, full, p99.Round(10*time.Microsecond))
+	s := lab.Scenario{
+		Until: 3 * time.Second,
+		Arrays: []lab.Array{{Profile: "purity-5.0", Pools: []lab.Pool{{Name: "pool", Mdisks: []lab.Mdisk{{Size: 4 * lab.GiB}}}},
+			Volumes: []lab.Volume{{Name: "vm", Size: lab.GiB, Filled: lab.GiB}}}},
+		Hosts:   []lab.Host{{Name: "host", DestageSlots: 4, Cache: []lab.Cache{{Volume: "vm", Policy: "write_back", Size: 64 * lab.MiB, Block: 4 * lab.KiB, Area: 4 * lab.MiB}}}},
+		Jobs:    []lab.Job{{Name: "writes", Volume: "vm", IO: 4 * lab.KiB, Write: 1, Outstanding: 64}},
+		Plugged: plug.Policies{Throttle: plug.Throttles{"linear": newLinear}},
 	}
+	lab.Main(s, "hosts.host.cache.vm.throttle", []string{"", "linear"}, "cache.vm.occupancy_max", "job.writes.p99_ms")
 }

@@ -76,12 +76,18 @@ func (m *Migration) Run() (res Migrated, err error) {
 	if err := r.Problem(); err != nil {
 		return res, err
 	}
-	value := func(name string, at, over sim.Duration) float64 { v, _ := r.Value(name, at, over); return v }
+	value := func(name string, at, over sim.Duration) float64 {
+		v, bad := r.Value(name, at, over)
+		if err == nil {
+			err = bad
+		}
+		return v
+	}
 	res = Migrated{Caches: m.Caches, Size: m.Size, Seconds: value("job.move.seconds", 0, 0), Bytes: uint64(value("job.move.bytes", 0, 0))}
 	// The series has whole seconds: the last one before, and the first one after.
 	there := sim.Duration(int64(migrationStart+res.Seconds) * 1e9)
 	res.Before, res.IOPSBefore = value("cache.here.hit_percent", there, 2e9), value("cache.here.effective_read_iops", there, 2e9)
 	res.After, res.IOPSAfter = value("cache.there.hit_percent", there+2e9, 1e9), value("cache.there.effective_read_iops", there+2e9, 1e9)
 	res.Later = value("cache.there.hit_percent", there+20e9, 1e9)
-	return res, nil
+	return res, err
 }

@@ -188,7 +188,7 @@ func (l *Load) depth(o map[string]string) error {
 	clones, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
 	depth, err2 := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
 	if err != nil || err2 != nil || clones < 1 || depth < 1 || clones > 1<<20 || depth > 1<<20 {
-		return fmt.Errorf("iodepth=%s and numjobs=%s: both must be numbers of at least 1", o["iodepth"], o["numjobs"])
+		return fmt.Errorf("iodepth=%s and numjobs=%s: both must be numbers of at least 1", cmp.Or(o["iodepth"], "1"), cmp.Or(o["numjobs"], "1"))
 	}
 	switch strings.Split(o["ioengine"], ":")[0] {
 	case "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "":

@@ -49,7 +49,7 @@ func TestLoadOf(t *testing.T) {
 		"bsrange=4k-64k":              "a range of sizes is not simulated",
 		"rw=randrw bs=4k,64k":         "reads and writes of one job that differ are not simulated",
 		"rw=randrw bssplit=4k/9,8k/1": "reads and writes of one job that differ are not simulated",
-		"iodepth=0":                   "both must be numbers of at least 1",
+		"iodepth=0":                   "iodepth=0 and numjobs=1: both must be numbers of at least 1",
 		"iodepth=-3 ioengine=libaio":  "both must be numbers of at least 1",
 		"rw=randrw rate_iops=100":     "bounds reads and writes of a mixed job separately",
 		"rw=randrw rwmixread=170":     "rwmixread=170 is not a percentage",

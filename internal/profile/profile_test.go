@@ -170,3 +170,21 @@ func TestHasPath(t *testing.T) {
 		}
 	}
 }
+
+// TestSetPathByVolume: a cache without a name has that of its volume, in settings as in figures.
+func TestSetPathByVolume(t *testing.T) {
+	list := []any{
+		map[string]any{"volume": "db"},
+		map[string]any{"name": "log", "volume": "db2"},
+		map[string]any{"name": "db2", "volume": "x"},
+	}
+	tree := map[string]any{"cache": list}
+	for key, want := range map[string]int{"cache.db.size": 0, "cache.log.size": 1, "cache.db2.size": 2, "cache.1.size": 1} {
+		if err := SetPath(tree, key, key); err != nil || list[want].(map[string]any)["size"] != key || !HasPath(tree, key) {
+			t.Errorf("%s: %v, %v", key, err, list)
+		}
+	}
+	if err := SetPath(tree, "cache.x.size", 1); err == nil || !strings.Contains(err.Error(), `there is no "x" in the list`) {
+		t.Errorf("the volume of a cache that has a name: %v", err)
+	}
+}

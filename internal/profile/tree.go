@@ -151,11 +151,11 @@ func HasPath(tree any, key string) bool {
 	return true
 }
 
-// index is the place in a list of what has this name or this number, or -1.
+// index is the place in a list of what has this name or this number, or -1. A cache without a name has that of its volume.
 func index(list []any, p string) int {
 	k := slices.IndexFunc(list, func(e any) bool {
 		m, ok := e.(map[string]any)
-		return ok && m["name"] == any(p)
+		return ok && (m["name"] == any(p) || m["name"] == nil && m["volume"] == any(p))
 	})
 	if x, err := strconv.Atoi(p); k < 0 && err == nil && x >= 0 && x < len(list) {
 		k = x

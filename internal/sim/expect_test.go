@@ -89,6 +89,37 @@ func TestValueOfUnknownCounter(t *testing.T) {
 	}
 }
 
+// TestValueOutsideOfRun: an interval that is not within the run, one of a figure that has none, and a phase that a job never
+// had are errors. Each was 0, or the figure of another interval, so that a typo passed max: 0.
+func TestValueOutsideOfRun(t *testing.T) {
+	r := runOf(t, "%s", strings.TrimSuffix(little, "expect:\n"))
+	for _, row := range []struct {
+		name     string
+		at, over Duration
+		says     string
+	}{
+		{"volume.v.iops", 0, 0, ""},
+		{"volume.v.iops", 1e9, 1e9, ""},
+		{"volume.v.iops", 1e9, 0, ""},
+		{"volume.v.iops", 0, 1e9, ""},
+		{"volume.v.iops", 1e9, 2e9, "volume.v.iops: 2s before 1s began before the run"},
+		{"volume.v.iops", 0, 100e9, "began before the run"},
+		{"volume.v.iops", 100e9, 1e9, "before 1m40s"},
+		{"pool.p.used_mb", 100e9, 0, "before 1m40s"},
+		{"job.load.iops", 1e9, 1e9, "job.load.iops is a figure of the whole run: leave out at and over"},
+		{"metric.backend_bytes_total", 1e9, 1e9, "is a figure of the whole run"},
+		{"host.h.ZERO", 0, 1e9, "is a figure of the whole run"},
+		{"array.a.problems", 1e9, 0, "is a figure of the whole run"},
+		{"job.load.first.seconds", 0, 0, "there is no figure"},
+		{"job.load.first.iops", 0, 0, "there is no figure"},
+	} {
+		v, err := r.Value(row.name, row.at, row.over)
+		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && !strings.Contains(got, row.says) {
+			t.Errorf("%s at %s over %s is %v (%v), want %q", row.name, row.at, row.over, v, err, row.says)
+		}
+	}
+}
+
 // TestValueLabels compares the values that labels can have with the documentation.
 func TestValueLabels(t *testing.T) {
 	text, err := os.ReadFile("../../docs/counters.md")

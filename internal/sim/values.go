@@ -13,7 +13,8 @@ import (
 const mb = 1 << 20 // the documents' MB
 
 // Value returns a figure of a run by its name, over the interval that ends at and is
-// over long; 0 and 0 mean the whole run. Times are the scenario's. The names:
+// over long; 0 and 0 mean the whole run. Times are the scenario's. An interval that is not within the run is an error, and so is
+// one of a figure of the whole run. The names:
 //
 //	job.NAME.seconds|gb_s|mb_s|iops|latency_ms|p50_ms|p99_ms|max_ms|bytes|failed|aborted|wire_mb_s
 //	job.NAME.first.latency_ms|seconds|iops   while the disk has blocks that were never written
@@ -29,6 +30,9 @@ const mb = 1 << 20 // the documents' MB
 //	cache.NAME.hit_percent|occupancy|occupancy_max|throttled|injected_ms|passed|host_write_percent|array_write_percent|memory_percent|dirty_mb|evictions|...
 //	array.NAME.problems                      what the array's own check finds
 func (r *Run) Value(name string, at, over Duration) (float64, error) {
+	if err := r.checkInterval(name, at, over); err != nil {
+		return 0, err
+	}
 	to := int64(at)
 	if to == 0 {
 		to = r.end
@@ -103,6 +107,27 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	return v, nil
 }
 
+// checkInterval returns an error for an interval over which there is no such figure.
+func (r *Run) checkInterval(name string, at, over Duration) error {
+	if at == 0 && over == 0 {
+		return nil
+	}
+	switch kind, _, _ := strings.Cut(name, "."); {
+	case kind == "metric" || kind == "host" || kind == "array",
+		kind == "job" && !strings.HasSuffix(name, ".tpm") && !strings.HasSuffix(name, ".response_s") && !strings.HasSuffix(name, ".response_ms"):
+		return fmt.Errorf("%s is a figure of the whole run: leave out at and over", name)
+	case at == 0:
+		at = Duration(r.ending())
+	}
+	switch {
+	case over > at:
+		return fmt.Errorf("%s: %s before %s began before the run", name, over, at)
+	case int64(at) > r.ending():
+		return fmt.Errorf("%s: the run ended at %s, before %s", name, Duration(r.ending()), at)
+	}
+	return nil
+}
+
 // ofObject cuts the name of an object off that of a figure. Names may have dots.
 func ofObject(rest, name string) (what string, ok bool) {
 	if what, ok = strings.CutPrefix(rest, name); !ok || name == "" {
@@ -165,13 +190,13 @@ func (j *job) value(what string) (float64, bool) {
 	case "first.latency_ms":
 		return meanOf(first.wait, first.ios)
 	case "first.seconds":
-		return float64(first.end-j.began) / 1e9, true
+		return float64(first.end-j.began) / 1e9, first.ios > 0
 	case "first.iops":
-		return perSecond(first.ios, float64(first.end-j.began)/1e9), true
+		return perSecond(first.ios, float64(first.end-j.began)/1e9), first.ios > 0
 	case "after.latency_ms":
 		return meanOf(after.wait, after.ios)
 	case "after.iops":
-		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), true
+		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), after.ios > 0
 	}
 	return 0, false
 }

@@ -28,22 +28,57 @@ func decompress(in io.Reader) (io.Reader, io.Closer, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("gzip: %w", err)
 		}
-		return z, z, nil
+		return whole{in: z}, z, nil
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, nil, err
 		}
-		return z, z.IOReadCloser(), nil
+		return whole{in: z}, z.IOReadCloser(), nil
 	case bytes.Equal(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		z, err := xz.ReaderConfig{DictCap: 1 << 20}.NewReader(b)
+		end := &lastBytes{in: b}
+		z, err := xz.ReaderConfig{DictCap: 1 << 20}.NewReader(end)
 		if err != nil {
 			return nil, nil, fmt.Errorf("xz: %w", err)
 		}
-		return z, io.NopCloser(nil), nil
+		return whole{z, end}, io.NopCloser(nil), nil
 	}
 	return b, io.NopCloser(nil), nil
 }
+
+// whole reads a compressed stream. If the stream is cut off, an unknown part of the trace is missing, which is more than
+// the bad record that io.ErrUnexpectedEOF is to a Reader.
+type whole struct {
+	in io.Reader
+	xz *lastBytes // nil for other formats
+}
+
+func (w whole) Read(p []byte) (int, error) {
+	n, err := w.in.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) && w.xz != nil && w.xz.last != [2]byte{'Y', 'Z'} {
+		err = errCut
+	}
+	return n, err
+}
+
+// lastBytes remembers the last two bytes that are not padding. Those of an xz file are YZ. The library also ends
+// without an error where the file is cut between two of its blocks.
+type lastBytes struct {
+	in   io.Reader
+	last [2]byte
+}
+
+func (l *lastBytes) Read(p []byte) (int, error) {
+	n, err := l.in.Read(p)
+	if data := bytes.TrimRight(p[:n], "\x00"); len(data) > 1 {
+		l.last = [2]byte(data[len(data)-2:])
+	} else if len(data) == 1 {
+		l.last = [2]byte{l.last[1], data[0]}
+	}
+	return n, err
+}
+
+var errCut = errors.New("the compressed file is cut off")
 
 // closers closes in order and returns the first error.
 type closers []io.Closer

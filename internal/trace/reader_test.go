@@ -293,6 +293,41 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// TestCutOff: a compressed trace without its end is an error, wherever its last record ends, and not a shorter trace.
+func TestCutOff(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	numbers := make([]byte, 64<<10)
+	for i := 0; i < len(numbers); i += 4 {
+		binary.LittleEndian.PutUint32(numbers[i:], uint32(r.IntN(1<<20)))
+	}
+	for name, compressed := range map[string]func(w io.Writer) (io.WriteCloser, error){
+		"gzip": func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil },
+		"zstd": func(w io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(w) },
+		"xz":   func(w io.Writer) (io.WriteCloser, error) { return xz.NewWriter(w) },
+	} {
+		var b bytes.Buffer
+		w, err := compressed(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(numbers); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for left := 1; left < 40; left++ {
+			r, err := NewReader(bytes.NewReader(b.Bytes()[:b.Len()-left]), "x", Options{Format: "u32", MaxBad: 0.5})
+			if err == nil {
+				_, err = readAll(r)
+			}
+			if err == nil || !strings.Contains(err.Error(), "cut off") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s without its last %d bytes: %v", name, left, err)
+			}
+		}
+	}
+}
+
 // TestSamples reads the files that the repository has.
 func TestSamples(t *testing.T) {
 	files, err := filepath.Glob(samples + "/*")

@@ -11,7 +11,8 @@
 // them from the [Random] that its constructor was given.
 //
 // Policies are called for each reference, write or destage, so they should not allocate there: a
-// cache numbers its slots from 0 to Blocks-1 so that tables can be slices of a fixed length.
+// cache numbers its slots from 0 to Blocks-1 so that tables can be slices of a fixed length. [Order]
+// is a list of slots for policies of eviction that keep one.
 //
 // Each cache, partition and array has a policy of its own, made by a constructor of [Policies].
 // All calls to one policy come one after the other.
@@ -31,12 +32,21 @@ type Random interface {
 // have the name of one of ours. A policy that has a method Close() error is closed when the run ends, and the run
 // fails if that does.
 type Policies struct {
-	Eviction  map[string]func(Cache) (Eviction, error)
-	Admission map[string]func(Cache) (Admission, error)
-	Throttle  map[string]func(Cache) (Throttle, error)
-	Destage   map[string]func(Partition) (Destage, error)
-	Placement map[string]func(Array) (Placement, error)
+	Eviction  Evictions
+	Admission Admissions
+	Throttle  Throttles
+	Destage   Destages
+	Placement Placements
 }
+
+// Constructors of each kind by name.
+type (
+	Evictions  = map[string]func(Cache) (Eviction, error)
+	Admissions = map[string]func(Cache) (Admission, error)
+	Throttles  = map[string]func(Cache) (Throttle, error)
+	Destages   = map[string]func(Partition) (Destage, error)
+	Placements = map[string]func(Array) (Placement, error)
+)
 
 // Cache describes the cache that a policy is for.
 type Cache struct {
@@ -97,7 +107,7 @@ type Area struct {
 	// writes can be held back.
 	Dirty, Size, Threshold uint64
 	// Destage is the moving average of the time that a write to the volume takes, in nanoseconds; 0
-	// if there was none yet.
+	// if there was none yet. As many of them run at a time as the host has slots for destaging, which its caches share.
 	Destage int64
 }
 
