@@ -19,8 +19,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distributed import Client, as_completed
-
 BINARY = Path(__file__).resolve().parents[1] / "bin" / "arraysim"
 
 # A process of its own, so that nothing runs between fork and exec in a worker, which has threads. The signal goes
@@ -66,6 +64,8 @@ def main() -> int:
     parser.add_argument("--arraysim", type=Path, default=BINARY, help=f"the program on the workers (default: {BINARY})")
     parser.add_argument("--retries", type=int, default=2, help="of a shard that breaks off (default: 2)")
     args = parser.parse_args()
+    from distributed import Client, as_completed  # a second of a processor, which a shard alone has no use for
+
     command = [str(args.arraysim), "sim", "--sweep", str(args.plan.resolve()), "--rows", str(args.rows.resolve())]
     with Client(args.scheduler) as client:
         threads = sum(client.nthreads().values())

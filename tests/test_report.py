@@ -74,43 +74,59 @@ def test_nobody_is_accused_without_the_clone(tmp_path: Path) -> None:
     assert found["undercover_floor"]["bytes"] >= 64 * MiB, "nobody accused is not nothing written"
 
 
-def clone_while_counted(tmp: Path, size: int, form: str) -> Path:
-    """Do what README.md says on the built-in array, and export counters once a second meanwhile.
+FORMS = ("csv", "parquet", "iostats")
+
+
+def clone_while_counted(tmp: Path, size: int, *forms: str) -> dict[str, Path]:
+    """Do what README.md says on the built-in array, and export counters once a second meanwhile, in each form.
 
     There are readings from before the clone and from after it, however long it takes: some 12 on an idle machine.
     """
-    image, out = tmp / "disk.img", tmp / f"run.{form}"
+    image, outs = tmp / "disk.img", {form: tmp / f"run.{form}" for form in forms}
     image.write_bytes(os.urandom(size))
+    jobs: list[subprocess.Popen[bytes]] = []
     with Daemon() as array:
         convert(image, array.url(2))
         array.cli("volume", "create", "clone", "--pool", "silver", "--size", "16GiB", "--lun", "9")
         settle(array)  # what was written must leave the cache
-        argv = ["counters", "export", "--interval", "1s", "--count", "0", "--out", out, "--data", array.data]
-        if form == "iostats":
-            argv += ["--format", form]
-        job = subprocess.Popen([str(a) for a in (binary(), *argv)])
         try:
-            while not out.exists():  # it is made when the first reading is there
-                assert job.poll() is None, "the export has ended"
+            for form, out in outs.items():
+                argv = ["counters", "export", "--interval", "1s", "--count", "0", "--out", out, "--data", array.data]
+                if form == "iostats":
+                    argv += ["--format", form]
+                jobs.append(subprocess.Popen([str(a) for a in (binary(), *argv)]))
+            while not all(out.exists() for out in outs.values()):  # made when the first reading is there
+                assert all(job.poll() is None for job in jobs), "an export has ended"
                 time.sleep(0.05)
             time.sleep(3)
             convert(array.url(2), array.url(9), offload=True)
             time.sleep(6)
-            job.send_signal(signal.SIGINT)
-            assert job.wait(120) == 0
+            for job in jobs:
+                job.send_signal(signal.SIGINT)
+            assert [job.wait(120) for job in jobs] == [0] * len(jobs)
         finally:
-            if job.poll() is None:
-                job.kill()
-                job.wait()
-    return out
+            for job in jobs:
+                if job.poll() is None:
+                    job.kill()
+                    job.wait()
+    return outs
+
+
+#: The clone of README.md.
+CLONED = 256 * MiB
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The counters of one such clone, in each form."""
+    return clone_while_counted(tmp_path_factory.mktemp("counted"), CLONED, *FORMS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["csv", "parquet", "iostats"])
-def test_a_clone_of_the_running_daemon_is_found(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_clone_of_the_running_daemon_is_found(form: str, counted: dict[str, Path], tmp_path: Path) -> None:
     """README.md's own case: 256 MiB by XCOPY, in counters of some 12 seconds, once a second."""
-    size = 256 * MiB
-    source = clone_while_counted(tmp_path, size, form)
+    size, source = CLONED, counted[form]
     found = analyze(source)
     (culprit,) = found["undercover"]
     assert (culprit["volume"], culprit["pool"]) == ("clone", "silver")
@@ -161,7 +177,7 @@ def columns_that_are_not_there(source: Path, tmp: Path) -> None:
 @pytest.mark.slow
 def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     """A clone too small to be proved: the text says so, and what the origin label says."""
-    source = clone_while_counted(tmp_path, 16 * MiB, "csv")
+    source = clone_while_counted(tmp_path, 16 * MiB, "csv")["csv"]
     found = analyze(source)
     assert found["undercover"] == []
     with source.open(newline="") as f:

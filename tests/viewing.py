@@ -22,11 +22,20 @@ THEMES = ("light", "dark")
 expect.set_options(timeout=30_000)
 
 
+#: Runs axe without the rules that find nothing worse than "moderate", by what they say of themselves: a quarter of its
+#: time, for what obstacles() leaves out.
+AXE = """() => {
+    const lesser = axe._audit.rules.filter((r) => r.impact === "minor" || r.impact === "moderate");
+    const rules = Object.fromEntries(lesser.map((r) => [r.id, {enabled: false}]));
+    return axe.run(document, {resultTypes: ["violations"], rules}).then((r) => r.violations);
+}"""
+
+
 def obstacles(page: Page, axe: str) -> list[str]:
     """Return what is serious or critical in what the page shows now."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(axe)  # as a debugger does: the page's policy allows no such script
-    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+    found = page.evaluate(AXE)
     return [
         f"{v['id']} ({v['impact']}): {v['help']}: {n['html'][:160]}"
         for v in found

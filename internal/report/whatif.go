@@ -116,7 +116,7 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 	}
 	m := &fitted{scale: max(s.Drain/fitDrain, 1), whole: s.Whole, cap: limit, level: level, hosts: s.Hosts, drain: s.Drain, copyBytes: u.Bytes,
 		copyRate: slowCopy * max(u.Rate, s.Intake), outstanding: s.Queued, seconds: min(time, fitLongest),
-		crowded: time / (time - sample/2)}
+		crowded: time / (time - sample/2), areas: map[string]float64{}}
 	// Hosts may have written less while they waited.
 	m.usual = min(max(before, 0.1*s.Hosts), 0.95*s.Drain)
 	return s, m

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from guest import RESULTS, Initiator, clear_targets, wait
+from guest import RESULTS, Initiator, Targetcli, clear_targets, wait
 from harness import REPO, ToolError, run
 
 DOCUMENT = REPO / "docs" / "targetcli.md"
@@ -42,12 +42,23 @@ VARIES = [
 
 END = "--end of command--"
 
+#: targetcli for the shell, in the process that targetcli_server.py describes: nearly all that a start of the
+#: program takes is the import of its modules, and the document has two dozen of them. The output is one file, as the
+#: shell's is one pipe.
+SERVED = """targetcli() {{
+    : >'{folder}/said'
+    printf '%s\\0' $(($# + 3)) /dev/null '{folder}/said' '{folder}/said' "$@" >'{folder}/requests'
+    local status; read -r status <'{folder}/replies'
+    cat '{folder}/said'
+    return $status
+}}"""
+
 
 class Shell:
     """One bash for all commands, with job control, as a terminal's is."""
 
     def __init__(self, folder: Path) -> None:
-        env = os.environ | {"COLUMNS": "120", "TERM": "dumb"}
+        self.env = os.environ | {"COLUMNS": "120", "TERM": "dumb"}
         self.proc = subprocess.Popen(
             ["bash", "--norc", "-m"],
             stdin=subprocess.PIPE,
@@ -55,7 +66,7 @@ class Shell:
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=folder,
-            env=env,
+            env=self.env,
         )
 
     def type(self, command: str) -> str:
@@ -138,12 +149,17 @@ def test_targetcli_document(lio: None, initiator: Initiator) -> None:
         pytest.fail("other tests have left disks; the document would not find its own")
     text = DOCUMENT.read_text()
     shell, fresh = Shell(folder), []
+    server: Targetcli | None = None
     try:
         for command, lines in steps(text):
             if not command:
                 fresh += lines
                 continue
             answer = shell.type(command)
+            if command.startswith("targetcli ") and not server:
+                # The first one was the program as a person starts it.
+                server = Targetcli(shell.env)
+                shell.type(SERVED.format(folder=server.folder))
             for pattern, replacement in VARIES:
                 answer = re.sub(pattern, replacement, answer)
             fresh += [f"    # {command}", *(f"    {line}".rstrip() for line in answer.splitlines())]
