@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
 )
@@ -29,9 +30,7 @@ func TestScatteredReads(t *testing.T) {
 	l := mustOpen(t, a, "gold/a", tcmutest.Options{})
 	defer l.close()
 	want := make([]byte, blocks*512)
-	for i := range want {
-		want[i] = byte(r.Uint32())
-	}
+	testkit.Fill(r, want)
 	for at := 0; at < blocks; at += blocks / 4 {
 		l.write(uint32(at), want[at*512:(at+blocks/4)*512])
 	}
@@ -81,13 +80,9 @@ func TestGather(t *testing.T) {
 	for round := range 2000 {
 		size := 1 + r.IntN(5000)
 		n := r.IntN(size + 1)
-		memory, want := make([]byte, size), make([]byte, size)
-		for i := range want {
-			memory[i] = 0xA5
-			if want[i] = 0xA5; i < n {
-				want[i] = byte(r.Uint32())
-			}
-		}
+		memory := bytes.Repeat([]byte{0xA5}, size)
+		want := bytes.Clone(memory)
+		testkit.Fill(r, want[:n])
 		most := 1 << (1 + r.IntN(13))
 		x := &command{cmd: &tcmu.Command{Data: split(r, memory, most)}}
 		switch r.IntN(3) {

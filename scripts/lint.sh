@@ -12,9 +12,10 @@ if [[ -n $unformatted ]]; then
 	echo "not formatted, run gofmt -w on:" "$unformatted" >&2
 	exit 1
 fi
-# go vet and staticcheck in one pass: scripts/lint says why.
+# go vet and staticcheck in one pass: scripts/lint says why. What it has of others is compiled without inlining, in two thirds
+# of the time, and is not slower for that: most of its time goes into the standard library.
 mkdir -p .cache
-go build -C scripts/lint -ldflags="-s -w" -o "$PWD/.cache/lint" .
+go build -C scripts/lint -ldflags="-s -w" -gcflags="all=-dwarf=false -l" -gcflags="std=-dwarf=false" -o "$PWD/.cache/lint" .
 .cache/lint ./...
 # The other builds: with Ceph, and without Parquet, as a first `make run` builds it. Each is the packages that the tag changes.
 for tag in rados noparquet; do

@@ -21,7 +21,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug, scripts/lint;
+	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug, scripts/lint, scripts/race/zstd;
 
 	metrics < metrics/exposition, metrics/export;
 

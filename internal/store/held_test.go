@@ -48,17 +48,16 @@ func TestQueueOrder(t *testing.T) {
 			for _, x := range r.begun {
 				under[x] = true
 			}
-			reads := 0
+			reads, free := 0, true // of writes that came before
 			for i, x := range open {
-				free := true // of what came before
-				for _, y := range open[:i] {
-					meets := (x.io.Write || y.io.Write) && x.io.Off < y.io.Off+y.io.N && y.io.Off < x.io.Off+x.io.N
-					if meets && under[x] {
-						t.Fatalf("transfer %d has begun although %d before it has not ended", number[x], number[y])
+				if under[x] {
+					for _, y := range open[:i] {
+						if (x.io.Write || y.io.Write) && x.io.Off < y.io.Off+y.io.N && y.io.Off < x.io.Off+x.io.N {
+							t.Fatalf("transfer %d has begun although %d before it has not ended", number[x], number[y])
+						}
 					}
-					free = free && !y.io.Write
 				}
-				if !x.io.Write && free { // no write before it
+				if free = free && !x.io.Write; free { // a read, and no write before it
 					if reads++; reads <= depth && !under[x] {
 						t.Fatalf("read %d waits for nothing", number[x])
 					}

@@ -28,13 +28,21 @@ type Remote struct {
 type Partner struct {
 	layout block.RegionLayout
 	now    []byte // what has arrived; nil: nothing ever
-	stable []byte // what survives a loss of its power for sure
+	stable image  // what survives a loss of its power for sure
+	latest image  // the last one that was taken
+	dirty  []bool // by piece: it has changed since
 	boot   uint64
 	// FailFlush tells whether flushes fail now, without anything being lost; nil: they do not.
 	FailFlush func() bool
 	// Gone: it does not answer any more, and the link says so after a while.
 	Gone bool
 }
+
+// image is what a memory had at a moment, in pieces that nobody changes: images share those that are the same.
+type image [][]byte
+
+// piece is the size of an image's pieces, whole sectors. A flush of a large log copies what has changed, not all.
+const piece = 8 * block.SectorSize
 
 // NewPartner returns one that holds nothing.
 func NewPartner() *Partner { return &Partner{boot: 1} }
@@ -52,7 +60,9 @@ func (r *Remote) Region(_ string, l block.RegionLayout) (block.Region, bool, err
 	p := r.partner
 	fresh := p.now == nil
 	if fresh {
-		p.layout, p.now, p.stable = l, make([]byte, l.Size()), make([]byte, l.Size())
+		p.layout, p.now = l, make([]byte, l.Size())
+		p.latest = slices.Collect(slices.Chunk(make([]byte, l.Size()), piece))
+		p.stable, p.dirty = p.latest, make([]bool, len(p.latest))
 	}
 	if p.layout != l {
 		return nil, false, fmt.Errorf("the partner's log has other sizes: %w", block.ErrSize)
@@ -89,16 +99,30 @@ func (r *Remote) Cut() {
 	kept := []int{0, 5, 50, 95}[r.rnd.IntN(4)]
 	for at := 0; at < len(p.now); at += block.SectorSize {
 		end := min(at+block.SectorSize, len(p.now))
-		if !bytes.Equal(p.now[at:end], p.stable[at:end]) && r.rnd.IntN(100) >= kept {
-			copy(p.now[at:end], p.stable[at:end])
+		stable := p.stable[at/piece][at%piece:][:end-at]
+		if !bytes.Equal(p.now[at:end], stable) && r.rnd.IntN(100) >= kept {
+			copy(p.now[at:end], stable)
+			p.dirty[at/piece] = true
 		}
 	}
-	p.stable = bytes.Clone(p.now)
+	p.Settle()
 	p.boot++
 }
 
 // Settle makes what has arrived survive a loss of power.
-func (p *Partner) Settle() { p.stable = bytes.Clone(p.now) }
+func (p *Partner) Settle() { p.stable = p.image() }
+
+// image takes one of what has arrived.
+func (p *Partner) image() image {
+	p.latest = slices.Clone(p.latest)
+	for i, dirty := range p.dirty {
+		if dirty {
+			p.latest[i] = bytes.Clone(p.now[i*piece:][:len(p.latest[i])])
+		}
+	}
+	clear(p.dirty)
+	return p.latest
+}
 
 func (p *Partner) fails() bool { return p.FailFlush != nil && p.FailFlush() }
 
@@ -117,8 +141,13 @@ type message struct {
 	arrived bool
 }
 
+// at returns the place of an update, which its caller changes.
 func (p *Partner) at(u *update) []byte {
-	return p.now[p.layout.Offset(u.part)+u.off:][:len(u.b)]
+	from := p.layout.Offset(u.part) + u.off
+	for i := from / piece; i*piece < from+len(u.b); i++ {
+		p.dirty[i] = true
+	}
+	return p.now[from:][:len(u.b)]
 }
 
 func (p *Partner) apply(updates []update) {
@@ -230,7 +259,7 @@ func (g *remoteRegion) arrive(m *message) {
 		g.reply(m, nil)
 		return
 	}
-	now := bytes.Clone(g.p.now)
+	now := g.p.image()
 	g.r.exec.At(g.r.exec.Now()+g.some(), func() {
 		if g.p.fails() {
 			g.reply(m, ErrInjected)
@@ -289,7 +318,7 @@ func (g *remoteRegion) FlushNow() error {
 	if g.p.fails() {
 		return ErrInjected
 	}
-	g.p.stable = bytes.Clone(g.p.now)
+	g.p.Settle()
 	return nil
 }
 
