@@ -38,8 +38,12 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 		return false
 	}
 	list := make([]byte, 0, maxCopyList)
-	for _, s := range c.Data {
-		list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
+	if u.dev.Guard(func() {
+		for _, s := range c.Data {
+			list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
+		}
+	}) != nil {
+		return true // nobody knows what it names
 	}
 	roles := copyRoles(list, c.CDB[1]&0x1F == 1)
 	if len(roles) == 0 {
@@ -62,14 +66,13 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 // groups, too, because a copy reaches all of them. No executor is held.
 func (u *unit) named(n name) *unit {
 	for _, m := range u.array.domainsOf(u.spec.Domain) {
-		exec := m.target.Exec()
-		exec.Lock()
-		i := slices.IndexFunc(m.units, func(o *unit) bool { return o != nil && o.isCalled(n) })
 		var found *unit
-		if i >= 0 {
-			found = m.units[i]
-		}
-		exec.Unlock()
+		enter(m.target.Exec(), func() {
+			i := slices.IndexFunc(m.units, func(o *unit) bool { return o != nil && o.isCalled(n) })
+			if i >= 0 {
+				found = m.units[i]
+			}
+		})
 		if found != nil {
 			return found
 		}

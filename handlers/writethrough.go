@@ -83,10 +83,10 @@ func clearWCE(op byte, reply [][]byte) {
 func (x *command) sync() {
 	u := x.unit
 	x.flush, x.synced = false, true
-	u.exec.Lock()
-	scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
-		x.task.Status, x.task.Sense = status, sense
-		taskDone(&x.task)
+	enter(u.exec, func() {
+		scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
+			x.task.Status, x.task.Sense = status, sense
+			taskDone(&x.task)
+		})
 	})
-	u.exec.Unlock()
 }
