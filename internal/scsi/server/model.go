@@ -77,6 +77,7 @@ type Unit struct {
 	mode, savedMode pages.Mode // current and saved values of the mode pages
 	label           Label      // written by hosts
 	overThreshold   bool       // the pool's use is above the soft threshold
+	writeThrough    bool       // a copy to the unit ends when the medium has it
 	medium          Medium     // ejected or not
 	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
