@@ -395,9 +395,16 @@ func destaged(o *op) {
 	d.cleaned()
 }
 
-// destageFailed keeps the data and tries again later. Who waits for it hears of the failure.
+// destageFailed keeps the data and tries again later. Who waits for it hears of the failure. One that is cut off is
+// none of the device's: what lies before its end is destaged at once, and who waits for what lies behind hears of that.
 func (d *Disk) destageFailed(o *op) {
 	s := &d.turn
+	if d.cutOff(o) {
+		d.failFlushers(o)
+		d.endDestage(o)
+		s.wake(d)
+		return
+	}
 	d.stats.DestageErrors++
 	s.pausedTo = max(s.pausedTo, d.exec.Now()+retryAfter<<min(s.failures, 6))
 	s.failures++
@@ -406,11 +413,8 @@ func (d *Disk) destageFailed(o *op) {
 		d.stats.NoSpaceBelow++
 	}
 	d.failFlushers(o)
-	cut := d.cutOff(o)
 	d.endDestage(o)
-	if !cut {
-		d.failOwed()
-	}
+	d.failOwed()
 	if d.closed {
 		return
 	}

@@ -165,9 +165,11 @@ func (w *window) below(d *Disk, o *op) {
 	w.views.Datastore.Write.add(bytes, d.exec.Now()-o.sent)
 }
 
-func (w *window) destage(_ *Disk, o *op, took int64) {
+func (w *window) destage(d *Disk, o *op, took int64) {
 	if o.status != block.OK {
-		w.errors.disk++
+		if !d.cutOff(o) {
+			w.errors.disk++
+		}
 		return
 	}
 	bytes := o.ranges[0].Bytes()
