@@ -82,7 +82,7 @@ func clearWCE(op byte, reply [][]byte) {
 // setWriteThrough says whether the kernel's attribute is 0. No executor is held.
 func (u *unit) setWriteThrough(on bool) {
 	u.writeThrough.Store(on)
-	enter(u.exec, func() { u.su.SetWriteThrough(on) })
+	enter(u.exec, func() { u.su.Medium().WriteThrough = on })
 }
 
 // sync has the unit's cache emptied behind the command that has ended; the command is answered when

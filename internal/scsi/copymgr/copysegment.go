@@ -230,7 +230,7 @@ func (c *copying) ended(o *operation) {
 		}
 		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.Priority
 		o.submit(c.dst.x.Unit())
-	case c.dst.far == nil && !c.synced && c.dst.x.Unit().WriteThrough():
+	case c.dst.far == nil && !c.synced && c.dst.x.Unit().Medium().WriteThrough:
 		r.Ref.Release()
 		c.synced = true
 		o.flush(c.dst.x.Unit())

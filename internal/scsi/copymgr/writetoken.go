@@ -194,7 +194,7 @@ func (w *writing) ended(o *operation) {
 		o.finish(copyError, status, s)
 		return
 	}
-	if !w.synced && o.x.Unit().WriteThrough() {
+	if !w.synced && o.x.Unit().Medium().WriteThrough {
 		w.synced = true
 		o.flush(o.x.Unit())
 		return

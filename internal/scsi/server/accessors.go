@@ -47,14 +47,6 @@ func (u *Unit) Device() block.Device { return u.dev }
 // Info returns what the device says of itself. It must not be changed.
 func (u *Unit) Info() *block.Info { return &u.info }
 
-// WriteThrough reports whether the unit is without a volatile write cache for its hosts, whatever its
-// device has. The front end of such a unit has writes that come to it reach the medium; what the copy
-// manager writes it has to flush itself.
-func (u *Unit) WriteThrough() bool { return u.writeThrough }
-
-// SetWriteThrough changes WriteThrough.
-func (u *Unit) SetWriteThrough(on bool) { u.writeThrough = on }
-
 // Blocks returns the capacity in logical blocks.
 func (u *Unit) Blocks() uint64 { return u.blocks }
 

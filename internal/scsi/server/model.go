@@ -77,7 +77,6 @@ type Unit struct {
 	mode, savedMode pages.Mode // current and saved values of the mode pages
 	label           Label      // written by hosts
 	overThreshold   bool       // the pool's use is above the soft threshold
-	writeThrough    bool       // a copy to the unit ends when the medium has it
 	medium          Medium     // ejected or not
 	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
@@ -87,10 +86,10 @@ type Unit struct {
 	stats       *counters.Volume
 }
 
-// Medium is the state that START STOP UNIT changes.
+// Medium is the state that START STOP UNIT changes, and what the front end says of a write cache.
 type Medium struct {
-	Ejected bool   // removable units only
-	Cycles  uint32 // of stopping and starting
+	Ejected, WriteThrough bool   // of removable units; what copies place is flushed: hosts are told WCE=0
+	Cycles                uint32 // of stopping and starting
 }
 
 // Label is what hosts have written on a unit.
