@@ -85,7 +85,7 @@ func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 		return nil, err
 	}
 	u := newUnit(a, d, su, spec, release)
-	u.writeThrough.Store(info.Resumed && !info.WriteCache)
+	u.setWriteThrough(info.Resumed && !info.WriteCache)
 	u.exec.Lock()
 	err = a.join(u, su)
 	u.exec.Unlock()
@@ -241,7 +241,7 @@ func (u *unit) Reconfigure(c tcmu.Change) error {
 	case c.Size != nil:
 		return u.array.host.ResizeVolume(u.spec.Volume, *c.Size)
 	case c.WriteCache != nil:
-		u.writeThrough.Store(!*c.WriteCache)
+		u.setWriteThrough(!*c.WriteCache)
 	case c.Config != nil:
 		spec, err := u.array.parse(*c.Config)
 		if err != nil {

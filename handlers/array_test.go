@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -302,6 +303,10 @@ func TestReservationsOfOneHost(t *testing.T) {
 		all   = "SPC-3 Reservation Type: Exclusive Access, All Registrants"
 		head  = "SPC-3 PR Registrations:\n"
 	)
+	crowd := "" // the next registrant has no room in a page
+	for i := 0; len(crowd)+4*len(regA) < os.Getpagesize(); i++ {
+		crowd += strings.Replace(regA, ":a,", fmt.Sprintf(":%05d,", i), 1)
+	}
 	type reservation struct{ holder, kind, registered string }
 	for _, row := range []struct {
 		name string
@@ -313,6 +318,8 @@ func TestReservationsOfOneHost(t *testing.T) {
 		{"one registered with both", reservation{holdA, only, head + regA}, reservation{holdB, all, head + regA + regB}, true},
 		{"a registrant of the first alone", reservation{holdA, all, head + regA + regB}, reservation{holdA, only, head + regA}, false},
 		{"the same registrants", reservation{holdA, all, head + regA + regB}, reservation{holdB, all, head + regB + regA}, true},
+		{"as many as the kernel lists", reservation{holdA, all, head + regA + crowd}, reservation{holdA, all, head + regA + crowd}, false},
+		{"the second has more", reservation{holdA, only, head + regA}, reservation{holdB, all, head + regA + regB + crowd}, true},
 		{"no registrants to be seen", reservation{holdA, all, ""}, reservation{holdA, only, ""}, false},
 		{"another session of one host", reservation{holdA, only, ""}, reservation{strings.Replace(holdA, "01\n", "02\n", 1), only, ""}, false},
 	} {

@@ -3,6 +3,9 @@ package handlers
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -38,8 +41,12 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 		return false
 	}
 	list := make([]byte, 0, maxCopyList)
-	for _, s := range c.Data {
-		list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
+	if u.dev.Guard(func() {
+		for _, s := range c.Data {
+			list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
+		}
+	}) != nil {
+		return true // nobody knows what it names
 	}
 	roles := copyRoles(list, c.CDB[1]&0x1F == 1)
 	if len(roles) == 0 {
@@ -62,14 +69,13 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 // groups, too, because a copy reaches all of them. No executor is held.
 func (u *unit) named(n name) *unit {
 	for _, m := range u.array.domainsOf(u.spec.Domain) {
-		exec := m.target.Exec()
-		exec.Lock()
-		i := slices.IndexFunc(m.units, func(o *unit) bool { return o != nil && o.isCalled(n) })
 		var found *unit
-		if i >= 0 {
-			found = m.units[i]
-		}
-		exec.Unlock()
+		enter(m.target.Exec(), func() {
+			i := slices.IndexFunc(m.units, func(o *unit) bool { return o != nil && o.isCalled(n) })
+			if i >= 0 {
+				found = m.units[i]
+			}
+		})
 		if found != nil {
 			return found
 		}
@@ -142,30 +148,38 @@ func copyRoles(b []byte, lid4 bool) []copyRole {
 
 // lock is a reservation as configfs shows it.
 type lock struct {
+	// unknown: there may be one, and more parties than these.
+	unknown bool
 	// writesOnly: others may read.
 	writesOnly bool
 	// parties may do everything, as the kernel writes them: fabric, initiator, ISID.
 	parties []string
 }
 
-// lockOf reads the reservation of a device, nil if it has none. What cannot be read is
-// taken for none: kernels without reservations for such devices have no such file.
+// longestRegistrant bounds a line of the list of registrants: the kernel prints it into so many bytes.
+const longestRegistrant = 384
+
+// lockOf reads the reservation of a device, nil if it has none. Kernels without reservations for such
+// devices have no such file. The kernel lists registrants in one page, and leaves those out, without a
+// word, from the first on that has no room: a list that the next one might not have fitted into is not
+// taken for whole.
 func lockOf(d *tcmu.Device) *lock {
 	holder, err := d.Attribute("pr/res_holder")
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return &lock{unknown: true}
 	}
 	_, party, ok := strings.Cut(holder, "Reservation: ")
 	if !ok {
 		return nil
 	}
 	kind, err := d.Attribute("pr/res_pr_type")
-	if err != nil {
-		kind = ""
-	}
-	l := &lock{writesOnly: strings.Contains(kind, "Write Exclusive"), parties: []string{initiatorOf(party, " Initiator: ")}}
+	l := &lock{unknown: err != nil, writesOnly: strings.Contains(kind, "Write Exclusive"), parties: []string{initiatorOf(party, " Initiator: ")}}
 	if strings.Contains(kind, "Registrants") { // Registrants Only, All Registrants
-		list, _ := d.Attribute("pr/res_pr_registered_i_pts")
+		list, err := d.Attribute("pr/res_pr_registered_i_pts")
+		l.unknown = err != nil || len(list) > os.Getpagesize()-1-longestRegistrant
 		l.parties = l.parties[:0]
 		for line := range strings.Lines(list) {
 			if line, _, ok := strings.Cut(line, " Key: "); ok {
@@ -190,7 +204,7 @@ func excluded(u, o *tcmu.Device, write bool) bool {
 		return false
 	}
 	own := lockOf(u)
-	if own == nil || len(own.parties) == 0 {
+	if own == nil || own.unknown || len(own.parties) == 0 {
 		return true // anybody may have sent it
 	}
 	return slices.ContainsFunc(own.parties, func(p string) bool { return !slices.Contains(l.parties, p) })

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -78,10 +79,28 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 		t.CDB, t.DataOut, t.MaxIn = c.CDB, c.Data, c.Len()
 		u.batch = append(u.batch, t)
 	}
-	u.exec.Lock()
-	u.domain.nexus.Submit(u.batch)
-	u.exec.Unlock()
+	enter(u.exec, func() { u.domain.nexus.Submit(u.batch) })
 	u.finish()
+}
+
+// enter runs fn with the executor held. If memory of a ring is taken away in there, which its device
+// found present, the process ends: nobody can say what of the array's state was half changed, and a
+// start finds all that was acknowledged. To pass the fault on, as one of the ring alone, would leave
+// the executor locked, and with it all units of the I/O group.
+func enter(exec block.Executor, fn func()) {
+	left := false
+	defer func() {
+		if left {
+			return
+		}
+		if r := recover(); r != nil {
+			panic(fmt.Sprintf("handlers: the core was interrupted: %v", r))
+		}
+	}()
+	exec.Lock()
+	fn()
+	exec.Unlock()
+	left = true
 }
 
 // Get implements scsi.Buffers. It is called on the executor. Where the kernel's
@@ -190,9 +209,8 @@ func (x *command) finish() {
 	case status != scsi.StatusGood && t.OutTotal == 0:
 		n = 0 // its memory may hold what other commands left there
 	case status == scsi.StatusGood && t.OutTotal == 0 && !x.synced:
-		n = x.gather()
-		if x.caches {
-			clearWCE(x.op, c.Data)
+		if u := x.unit; u.dev.Guard(func() { n = x.gather() }) != nil {
+			status, sense, n = scsi.StatusCheckCondition, faultSense[:], 0
 		}
 	}
 	for i, b := range x.bounce {
@@ -204,6 +222,9 @@ func (x *command) finish() {
 	t.CDB, t.DataOut, t.DataIn = nil, nil, nil
 	c.Complete(status, sense, n)
 }
+
+// faultSense is HARDWARE ERROR, INTERNAL TARGET FAILURE in fixed format.
+var faultSense = [18]byte{0: 0x70, 2: 0x04, 7: 10, 12: 0x44}
 
 // gather puts Data-In where the kernel wants it and returns its length. What lies in its place
 // already stays.
@@ -224,6 +245,9 @@ func (x *command) gather() int {
 			from, at = from[k:], at+k
 		}
 	}
+	if x.caches {
+		clearWCE(x.op, x.cmd.Data)
+	}
 	return n
 }
 
@@ -231,7 +255,12 @@ func (x *command) gather() int {
 // their memory, so what still waits in the array is withdrawn.
 func (u *unit) Manage(m tcmu.TMR) {
 	u.hold()
-	u.exec.Lock()
+	enter(u.exec, func() { u.manage(m) })
+	u.finish()
+}
+
+// manage withdraws what a TMR concerns. The executor is held.
+func (u *unit) manage(m tcmu.TMR) {
 	if m.Function == tcmu.TMRLUNReset {
 		// The kernel tells its initiators of the reset.
 		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
@@ -246,8 +275,6 @@ func (u *unit) Manage(m tcmu.TMR) {
 			u.domain.nexus.EndCopies(u.lun)
 		}
 	}
-	u.exec.Unlock()
-	u.finish()
 }
 
 // Close implements tcmu.Handler.

@@ -4,7 +4,9 @@ import "github.com/arraysim/arraysim/internal/scsi"
 
 // The kernel's attribute emulate_write_cache is the WCE bit of a unit behind this
 // door. At 0 no write ends before the back end has it: writes carry FUA, what has
-// no such bit is followed by a flush, and the caching mode page says WCE=0.
+// no such bit is followed by a flush, and the caching mode page says WCE=0. What
+// copies write there, whichever unit gets the command, and also behind the end of
+// one with IMMED, the copy manager flushes.
 // The array's own cache stays as it is, and other doors of the array have none of it.
 
 const (
@@ -28,7 +30,7 @@ func forceFUA(cdb []byte) (flush bool) {
 		case cdb[9] == 0x0D: // WRITE SAME(32)
 			return true
 		}
-	case 0x0A, 0x41, 0x93, 0x42, 0x83: // WRITE(6), WRITE SAME(10), (16), UNMAP, EXTENDED COPY
+	case 0x0A, 0x41, 0x93, 0x42: // WRITE(6), WRITE SAME(10), (16), UNMAP
 		return true
 	}
 	return false
@@ -77,16 +79,22 @@ func clearWCE(op byte, reply [][]byte) {
 	}
 }
 
+// setWriteThrough says whether the kernel's attribute is 0. No executor is held.
+func (u *unit) setWriteThrough(on bool) {
+	u.writeThrough.Store(on)
+	enter(u.exec, func() { u.su.Medium().WriteThrough = on })
+}
+
 // sync has the unit's cache emptied behind the command that has ended; the command is answered when
 // that has. It has been carried out, so no unit attention condition may be its answer: the initiator
 // would send it again.
 func (x *command) sync() {
 	u := x.unit
 	x.flush, x.synced = false, true
-	u.exec.Lock()
-	scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
-		x.task.Status, x.task.Sense = status, sense
-		taskDone(&x.task)
+	enter(u.exec, func() {
+		scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
+			x.task.Status, x.task.Sense = status, sense
+			taskDone(&x.task)
+		})
 	})
-	u.exec.Unlock()
 }

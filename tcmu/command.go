@@ -34,6 +34,7 @@ type Command struct {
 	prev, next *Command
 	cdb        [maxCDB]byte
 	segments   [][]byte // the memory of Data
+	touched    byte     // what touch read
 }
 
 type commandState uint8
@@ -116,7 +117,10 @@ func (c *Command) respond(status byte, sense []byte, readLen int, flags uint8) {
 		flags |= uflagReadLen
 		r.readLen = uint32(readLen)
 	case !check:
-		c.clear(readLen)
+		if c.dev.Guard(func() { c.clear(readLen) }) != nil {
+			r = cmdResponse{status: statusCheckCondition}
+			sense = internalFailure[:]
+		}
 	}
 	copy(r.sense[:], sense)
 	r.uflags = flags

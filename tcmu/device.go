@@ -72,7 +72,7 @@ var (
 	// ErrRing means that the ring holds what no kernel writes; nothing further can
 	// be read from it.
 	ErrRing = errors.New("tcmu: the ring is damaged")
-	// ErrFault means that memory of a command was taken away while it was used:
+	// ErrFault means that memory of a command was taken away before or while it was used:
 	// somebody reset the ring under the handler.
 	ErrFault = errors.New("tcmu: the data area was removed")
 	// ErrStopped means that the device was closed.
@@ -113,7 +113,7 @@ type Device struct {
 	dirty   atomic.Bool  // the tail moved since the last Notify began
 	wakeups atomic.Int32 // Notify calls that are wanted
 	stopped atomic.Bool
-	failure atomic.Pointer[error] // of Notify
+	failure atomic.Pointer[error] // of Notify or Guard
 }
 
 // Attach takes over a ring. Its commands wait until Serve is called.
@@ -248,6 +248,27 @@ func (d *Device) faulted(r any) error {
 		return nil
 	}
 	return ErrFault
+}
+
+// Guard runs fn, which reads or fills memory of commands, on any goroutine. If that memory was taken
+// away it returns ErrFault, and Serve ends with the same error: fn has stopped halfway, and the
+// command has to be completed nevertheless. Other panics pass. Without Guard a fault ends Serve if it
+// happens on its goroutine, where a handler must hold no lock, and the process elsewhere.
+func (d *Device) Guard(fn func()) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if r := recover(); r != nil {
+			fault := d.faulted(r)
+			if fault == nil {
+				panic(r)
+			}
+			d.failure.Store(&fault)
+			err = fault
+		}
+	}()
+	fn()
+	return nil
 }
 
 // startNotifier starts the goroutine that notifies in Serve's place. What it returns ends that,

@@ -68,7 +68,7 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 var internalFailure = [18]byte{0: 0x70, 2: 0x04, 7: 10, 12: 0x44}
 
 // take makes a Command of a CMD entry and puts it on the batch. One that points
-// outside the mapping is answered here. Preconditions: mu is held.
+// outside the mapping, or whose data is not there, is answered here. Preconditions: mu is held.
 func (d *Device) take(entry []byte) {
 	q := (*cmdRequest)(unsafe.Pointer(unsafe.SliceData(entry)))
 	c := d.free
@@ -84,7 +84,7 @@ func (d *Device) take(entry []byte) {
 	}
 	d.live = c
 	d.count++
-	if !d.describe(c, q, entry) {
+	if !d.describe(c, q, entry) || d.Guard(c.touch) != nil {
 		c.Data = nil
 		r := cmdResponse{status: statusCheckCondition}
 		copy(r.sense[:], internalFailure[:])
@@ -128,6 +128,20 @@ func (d *Device) describe(c *Command, q *cmdRequest, entry []byte) bool {
 	}
 	c.segments = c.Data
 	return true
+}
+
+// touch reads a byte of each page of the data: whoever gets the command has found all of it there, and
+// may hold locks while it uses it.
+func (c *Command) touch() {
+	const page = 4096 // the smallest that Linux has
+	var sum byte
+	for _, s := range c.Data {
+		for i := 0; i < len(s); i += page {
+			sum += s[i]
+		}
+		sum += s[len(s)-1]
+	}
+	c.touched = sum
 }
 
 func readTMR(entry []byte) (*TMR, error) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -146,16 +147,21 @@ func TestManyWaits(t *testing.T) {
 	}
 }
 
-// TestFault: memory that goes away under a handler ends the device and not the process.
-func TestFault(t *testing.T) {
+// faultyDevice is a device with one command, whose data is the last page of a mapping.
+func faultyDevice(t *testing.T) (d *Device, l *memoryLink, data []byte) {
 	const page = 4096
 	mem, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &memoryLink{mem: mem, stop: make(chan struct{}), gone: make(chan struct{})}
+	t.Cleanup(func() {
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	l = &memoryLink{mem: mem, stop: make(chan struct{}), gone: make(chan struct{})}
 	mb := mailboxOf(mem)
-	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 2*page-128
+	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15&^capReadLen, 128, 2*page-128
 	e := mem[128:]
 	ne := binary.NativeEndian
 	ne.PutUint32(e, 128|opCmd)
@@ -165,14 +171,24 @@ func TestFault(t *testing.T) {
 	ne.PutUint64(e[48:], 2*page)
 	ne.PutUint64(e[56:], page)
 	mb.cmdHead = 128
-	d, err := Attach(l, Info{})
-	if err != nil {
+	if d, err = Attach(l, Info{}); err != nil {
 		t.Fatal(err)
 	}
-	h := &faulting{}
-	if err := unix.Mprotect(mem[2*page:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
+	return d, l, mem[2*page:]
+}
+
+// remove takes memory away as the kernel does when a ring was reset.
+func remove(t testing.TB, mem []byte) {
+	if err := unix.Mprotect(mem, unix.PROT_NONE); err != nil {
+		t.Error(err)
 	}
+}
+
+// TestFault: memory that goes away under a handler ends the device and not the process.
+func TestFault(t *testing.T) {
+	d, l, data := faultyDevice(t)
+	mb := mailboxOf(l.mem)
+	h := &faulting{before: func() { remove(t, data) }}
 	if err := d.Serve(h); !errors.Is(err, ErrFault) {
 		t.Errorf("Serve ended with %v", err)
 	}
@@ -181,15 +197,65 @@ func TestFault(t *testing.T) {
 		t.Errorf("afterwards: %v, tail at %d", err, mb.tail())
 	}
 	<-l.gone
-	if err := unix.Munmap(mem); err != nil {
-		t.Error(err)
+}
+
+// TestFaultBefore: a handler never gets a command whose memory is gone. It has an answer, so that the
+// device can be closed, and served again.
+func TestFaultBefore(t *testing.T) {
+	d, l, data := faultyDevice(t)
+	remove(t, data)
+	h := &faulting{}
+	if err := d.Serve(h); !errors.Is(err, ErrFault) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	if h.c != nil {
+		t.Error("the handler got the command")
+	}
+	r := (*cmdResponse)(unsafe.Pointer(&l.mem[128]))
+	if err := d.Close(t.Context()); err != nil || mailboxOf(l.mem).tail() != 128 || r.status != 2 || r.sense[2] != 4 {
+		t.Errorf("afterwards: %v, tail at %d, status %#x", err, mailboxOf(l.mem).tail(), r.status)
 	}
 }
 
-type faulting struct{ c *Command }
+// TestFaultLater: memory that goes away before a command is completed, by another goroutine, ends the
+// device; the command has an answer.
+func TestFaultLater(t *testing.T) {
+	d, l, data := faultyDevice(t)
+	h := &keeping{got: make(chan *Command, 1)}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(h) }()
+	c := <-h.got
+	remove(t, data)
+	c.Complete(0, nil, 5)
+	if r := (*cmdResponse)(unsafe.Pointer(&l.mem[128])); mailboxOf(l.mem).tail() != 128 || r.status != 2 || r.sense[2] != 4 {
+		t.Errorf("tail at %d, status %#x", mailboxOf(l.mem).tail(), r.status)
+	}
+	if f := d.failure.Load(); f == nil || !errors.Is(*f, ErrFault) {
+		t.Error("the device does not know")
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
 
-func (f *faulting) Serve(b []*Command) { f.c = b[0]; f.c.Data[0][5] = 1 }
-func (*faulting) Close()               {}
+type keeping struct{ got chan *Command }
+
+func (k *keeping) Serve(b []*Command) { k.got <- b[0] }
+func (*keeping) Close()               {}
+
+type faulting struct {
+	c      *Command
+	before func()
+}
+
+func (f *faulting) Serve(b []*Command) {
+	if f.c = b[0]; f.before != nil {
+		f.before()
+	}
+	f.c.Data[0][5] = 1
+}
+func (*faulting) Close() {}
 
 // TestPanicsPass: other panics of a handler are its author's to see.
 func TestPanicsPass(t *testing.T) {

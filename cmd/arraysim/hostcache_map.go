@@ -83,7 +83,7 @@ func (a *app) mapOfRunning(cmd *cobra.Command, sockets []string) error {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "LUN\tI/OS\tREAD HITS\tEFFECTIVE ms\tDATASTORE ms\tSAVED s\tSHARE\t")
 		for _, g := range list {
-			fmt.Fprintf(t, "%s\t%d\t%d %%\t%s\t%s\t%s\t%s\t\n", g.LUN, g.IOs, g.Hits, amount(g.Effective, 1e-6).Text("%.3f"), amount(g.Datastore, 1e-6).Text("%.3f"),
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", g.LUN, g.IOs, amount(g.Hits, 1).Text("%.0f %%"), amount(g.Effective, 1e-6).Text("%.3f"), amount(g.Datastore, 1e-6).Text("%.3f"),
 				amount(g.Saved, 1e-9).Text("%.3f"), amount(g.Share, 100).Text("%.1f %%"))
 		}
 		t.Flush()
@@ -91,7 +91,7 @@ func (a *app) mapOfRunning(cmd *cobra.Command, sockets []string) error {
 }
 
 // amount is what a daemon says times a factor. The daemon has nil for what is not known: it imports nothing of the array's.
-func amount[T int64 | float64](x *T, factor float64) report.Amount {
+func amount[T int | int64 | float64](x *T, factor float64) report.Amount {
 	if x == nil {
 		return report.Amount(math.NaN())
 	}

@@ -107,10 +107,10 @@ func printCache(w io.Writer, r *cachedaemon.Report) {
 	if r.State.Unmarked {
 		line("Unmarked", "a flash was left out, and nothing records it: format it before it is used again")
 	}
-	line("Read: cache hit rate (%)", r.Cache.HitRate)
+	line("Read: cache hit rate (%)", number(r.Cache.HitRate))
 	line("Cache usage rate (%)", r.Cache.UsageRate)
 	line("Blocks cached", fmt.Sprintf("%d of %d of %d KB", r.Cache.NumBlocksCached, r.Cache.NumBlocks, r.Cache.BlockSizeKB))
-	line("Evict: mean blocks per I/O operation", r.Cache.EvictMeanBlocks)
+	line("Evict: mean blocks per I/O operation", number(r.Cache.EvictMeanBlocks))
 	for _, v := range []struct {
 		name        string
 		read, write tier.Flow

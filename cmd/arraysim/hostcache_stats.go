@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,18 @@ Everything else that a cache counts is in "hostcache policy stats".`,
 	return a.jsonFlag(c)
 }
 
+// number writes a number, or a pointer to one that is nil where nobody knows it.
+func number(v any) string {
+	p := reflect.ValueOf(v)
+	switch {
+	case p.Kind() != reflect.Pointer:
+		return fmt.Sprint(v)
+	case p.IsNil():
+		return "unknown"
+	}
+	return fmt.Sprint(p.Elem().Interface())
+}
+
 func printCacheStats(w io.Writer, s tier.CacheStats) {
 	group := func(name string, lines ...any) {
 		indent := "   "
@@ -47,7 +60,7 @@ func printCacheStats(w io.Writer, s tier.CacheStats) {
 			indent += "   "
 		}
 		for i := 0; i < len(lines); i += 2 {
-			fmt.Fprintf(w, "%s%s: %d\n", indent, lines[i], lines[i+1])
+			fmt.Fprintf(w, "%s%s: %s\n", indent, lines[i], number(lines[i+1]))
 		}
 	}
 	group("Read", "Cache hit rate (as a percentage)", s.HitRate, "Total cache I/Os", s.CacheIOs,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +205,37 @@ func TestOffloadsByPrimitive(t *testing.T) {
 	if want := map[string]float64{"write_same": 8 * 512, "odx": 16 * 512, "unmap": 32 * 512}; !maps.Equal(got, want) {
 		t.Errorf("%v are counted, not %v", got, want)
 	}
+}
+
+// TestSeriesOfADeletedVolume: they end when the deletion is durable and nothing of it is dirty any more.
+func TestSeriesOfADeletedVolume(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 1<<20, true)
+	mustOK(t, r.do(v, write(0, 100)))
+	series := func() (n int) {
+		var s metrics.Snapshot
+		s.Take(0, &sync.Mutex{}, r.a)
+		s.Each(func(f *metrics.Family, labels []string, _ float64, _ *metrics.Histogram) {
+			if i := slices.Index(f.Labels, "volume"); i >= 0 && labels[i] == "v" {
+				n++
+			}
+		})
+		return n
+	}
+	if series() == 0 {
+		t.Fatal("the volume has no series")
+	}
+	r.a.DeleteVolume(v, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	r.clock.Run()
+	if n := series(); n != 0 {
+		t.Errorf("%d series are left of the deleted volume", n)
+	}
+	r.check()
 }
 
 func TestLargestVolume(t *testing.T) {

@@ -36,8 +36,9 @@ type Options struct {
 	// CacheBytes is the size of the write cache (256 MiB). It must be the same at
 	// every start over the same store.
 	CacheBytes int64
-	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, 4 to
-	// 256 MiB).
+	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, 4 to 256 MiB): 64 KiB at the
+	// least, and a multiple of 8, else it is rounded down. It must be the same at every start over the same
+	// store. Over a store without payload nothing is logged, and the ring is the shortest one.
 	LogBytes int
 	// DestageStart is the fullness, in percent of a partition or of the whole cache,
 	// from which on the destager runs at full speed (30). Below it, dirty data is

@@ -29,6 +29,8 @@ type daemon struct {
 	releases bool
 	disk     *tier.Disk
 	note     startNote
+	noted    []*lun.Device // whose losses of power the note is of
+	opening  bool          // one of them is being opened, or could not be
 	histo    histoObserver
 	socket   *apiSocket
 	closers  []func()

@@ -12,7 +12,7 @@ type Gain struct {
 	LUN    string `json:"lun"`
 	Socket string `json:"socket"`
 	IOs    uint64 `json:"ios"`
-	Hits   int    `json:"cache_hit_rate_percent"`
+	Hits   *int   `json:"cache_hit_rate_percent"` // nil without any read
 	// Effective and Datastore are mean latencies in nanoseconds; nil without any I/O.
 	Effective *int64 `json:"effective_nanoseconds"`
 	Datastore *int64 `json:"datastore_nanoseconds"`

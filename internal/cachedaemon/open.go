@@ -113,15 +113,29 @@ func (d *daemon) device(name, role string) (block.Device, error) {
 			return nil, err
 		}
 	}
+	noted := role == backendRole || role == flashRole && name == d.cfg.Flash
+	if noted && d.note.path == "" {
+		d.noteStart(d.cfg.Initiator + "\n" + flash + "\n" + d.cfg.Backend)
+	}
+	d.opening = d.opening || noted
 	s, err := lun.Dial(a, d.cfg.Initiator, role+" "+flash, sessionTimes(role, d.cfg.PeerTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}
 	d.closers = append(d.closers, s.Close)
-	if role == backendRole {
-		d.noteStart(d.cfg.Initiator + "\n" + flash + "\n" + name)
+	u, err := lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
+	if err != nil {
+		return nil, err
 	}
-	return lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
+	if noted {
+		d.noted, d.opening = append(d.noted, u), false
+		if d.note.found {
+			d.exec.Lock()
+			u.AssumePowerLoss()
+			d.exec.Unlock()
+		}
+	}
+	return u, nil
 }
 
 // sessionTimes are those of a session for a role. A peer must not keep a flush longer than a write;

@@ -15,7 +15,8 @@ import (
 // What a LUN says of a loss of power it says once, to the start of a cache as well, which may fail behind
 // that. So the LUN is opened when all else is there, and from its first command until the cache has what it
 // said a note lies in a folder of this host: a start that finds one of an earlier start takes it that the
-// LUN has lost power.
+// LUN has lost power. So does a LUN that is the cache's own flash, from its first command on: what was not
+// flushed there may be gone.
 
 // startNote is the note of a start under way. The zero value is none.
 type startNote struct {
@@ -33,11 +34,6 @@ func (d *daemon) openBackend() (err error) {
 	}
 	if err := d.claim("--backend", d.remote); err != nil {
 		return fmt.Errorf("backend %w", err)
-	}
-	if d.note.found {
-		d.exec.Lock()
-		d.remote.AssumePowerLoss()
-		d.exec.Unlock()
 	}
 	return nil
 }
@@ -99,12 +95,12 @@ func (d *daemon) noteStart(session string) {
 
 // endNote ends it; err is what the start ended with.
 func (d *daemon) endNote(err error) {
-	heard := true // what was said to a session that could not be opened, nobody knows
-	if d.remote != nil {
-		d.exec.Lock()
-		heard = d.remote.HeardPowerLoss()
-		d.exec.Unlock()
+	heard := d.opening // what was said to a session that could not be opened, nobody knows
+	d.exec.Lock()
+	for _, u := range d.noted {
+		heard = heard || u.HeardPowerLoss()
 	}
+	d.exec.Unlock()
 	if err := d.note.end(err == nil, heard); err != nil {
 		d.log.Warn("the next start will assume that the LUN has lost power", "error", err)
 	}

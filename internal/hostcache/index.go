@@ -14,6 +14,9 @@ type Key uint64
 // blockBits is the width of a block number in a Key: 2^48 blocks of 4 KiB are an exbibyte.
 const blockBits = 48
 
+// MaxBlocks is how many blocks a disk may have: a Key has no room for a larger number.
+const MaxBlocks = 1 << blockBits
+
 // MakeKey returns the key of a block of a disk.
 func MakeKey(disk uint16, block uint64) Key {
 	return Key(uint64(disk)<<blockBits | block&(1<<blockBits-1))

@@ -99,7 +99,7 @@ func FuzzLists(f *testing.F) {
 	f.Add(uint8(8), scsitest.WriteTokenList(3, 1, make([]byte, 512), scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
 	f.Add(uint8(8), scsitest.WriteTokenList(0, 0, append([]byte{0xFF, 0xFF, 0, 1, 0, 0, 1, 0xF8}, make([]byte, 504)...), scsitest.Extent{LBA: 8, Blocks: 16}))
 	f.Add(uint8(9), []byte{0x82, 0, 0, 3, 1, 2, 3})
-	f.Add(uint8(10), []byte{0, 8, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD})
+	f.Add(uint8(10), []byte{0, 0x88, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD})
 	f.Add(uint8(11), []byte{0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0xAB})
 	f.Add(uint8(12), append(append(make([]byte, 18), 0, 1, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...))
 	f.Add(uint8(14), []byte{0, 0, 0, 0, 1, 0, 0, 1})

@@ -164,7 +164,10 @@ func (k *cached) value(r *Run, what string, from, to int64) (float64, bool) {
 	case "dirty_mb": // in the destaging area, at the end
 		return float64(x.dirty) / mb, true
 	case "evict_blocks_per_op": // of the whole run, as the next
-		return float64(k.cacheStats().EvictMeanBlocks), true
+		if n := k.cacheStats().EvictMeanBlocks; n != nil {
+			return float64(*n), true
+		}
+		return 0, false
 	case "evictions":
 		return float64(k.cacheStats().Evictions), true
 	case "memory_percent": // of the cache's size

@@ -83,6 +83,9 @@ type Options struct {
 	// pieces. Without it blocks are taken in order.
 	Scatter bool
 	Seed    uint64
+	// Memory is where the ring lies, if it is not nil: 128 bytes of mailbox, RingBytes and Blocks. It
+	// is aligned as a mapping is.
+	Memory []byte
 }
 
 // ErrFull means that a command has no room now; the kernel would try again later.
@@ -125,8 +128,12 @@ func New(o Options) *Kernel {
 	if o.Caps == 0 {
 		o.Caps = CapAll
 	}
-	words := make([]uint64, (mbSize+o.RingBytes+o.Blocks*blockSize)/8) // aligned as the entries want it
-	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+	size, mem := mbSize+o.RingBytes+o.Blocks*blockSize, o.Memory
+	if mem == nil {
+		words := make([]uint64, size/8) // aligned as the entries want it
+		mem = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+	}
+	mem = mem[:size]
 	k := &Kernel{mem: mem, start: mbSize + o.RingBytes, calls: map[uint16]*Call{}, attribs: map[string]string{}}
 	k.wake = sync.NewCond(&k.mu)
 	k.ring, k.data = mem[mbSize:k.start], mem[k.start:]

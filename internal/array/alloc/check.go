@@ -82,6 +82,8 @@ func (s *Space) checkGrains(problems []string, u Users, x *extentInfo, e int, us
 		if inMaps := u.Refs.Of(g); gi.refs != inMaps || gi.held != 0 || (gi.refs == 0) != free { // hardly any is like that
 			if why := gi.wrong(free, inMaps, u); why != "" {
 				add("grain %d %s", g, why)
+			} else if !free && gi.refs+gi.held == 0 && !s.isPinned(x, g) {
+				add("grain %d is in use, and nobody has a reference to it", g)
 			}
 		}
 		if x.homed&used&^homes>>i&1 != 0 && !u.Garbage {

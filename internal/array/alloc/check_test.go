@@ -85,6 +85,7 @@ func TestEachDamageIsFound(t *testing.T) {
 		"it is free":                      {func(s *Space, _ *extentInfo, u *Users) { s.unuse(0, 1<<g) }, "is free but has 1 references"},
 		"a map refers to a free one":      {func(s *Space, _ *extentInfo, u *Users) { u.Refs.Add(free) }, "is free but has 0 references, 1 in the maps"},
 		"a free one has a reference":      {func(s *Space, _ *extentInfo, u *Users) { s.Retain(free) }, "is free but has 1 references, 0 in the maps"},
+		"nobody has it":                   {func(s *Space, _ *extentInfo, u *Users) { s.Take(s.tenants.of(1)) }, "grain 20 is in use, and nobody has a reference to it"},
 		"it is held by nobody":            {func(s *Space, _ *extentInfo, u *Users) { s.Hold(g) }, "is held by 1 copies, there is none"},
 		"a hold is not counted":           {func(s *Space, x *extentInfo, u *Users) { s.Hold(g); x.holds--; u.Holds = true }, "1 held and 0 pinned, it counts 0, 0 and 0"},
 		"a pin is not counted":            {func(s *Space, x *extentInfo, u *Users) { s.pin(g); x.pinned-- }, "0 held and 1 pinned, it counts 0, 0 and 0"},

@@ -92,7 +92,7 @@ func forward(o *op) {
 	o.status = block.OK
 	p := d.newPart(o)
 	r := o.req
-	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Priority: r.Priority, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
+	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Port: r.Port, Lent: r.Lent, Priority: r.Priority, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
@@ -133,7 +133,7 @@ func marked(o *op) {
 			o.step = marked
 			o.pending = 1
 			p := d.newPart(o)
-			p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
+			p.req = block.Request{Op: block.OpFlush, Host: o.req.Host, Port: o.req.Port}
 			d.sendBelow(p)
 			o.less()
 			return
@@ -277,7 +277,7 @@ func startFlush(o *op) {
 	if ended := d.volatile.ended; ended > d.volatile.flushed {
 		o.covers = ended
 		p := d.newPart(o)
-		p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
+		p.req = block.Request{Op: block.OpFlush, Host: o.req.Host, Port: o.req.Port}
 		d.sendBelow(p)
 	}
 	o.less()

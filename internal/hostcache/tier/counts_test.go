@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -106,5 +108,25 @@ func TestNothingToDoEnds(t *testing.T) {
 		if s := l.do(r); s != block.OK {
 			t.Errorf("%v of nothing: %v", r.Op, s)
 		}
+	}
+}
+
+// TestFiguresOfNothing: a rate or a mean of no I/O is not known. It is no 0.
+func TestFiguresOfNothing(t *testing.T) {
+	l := newLab(t, nil)
+	s := l.d.CacheStats()
+	if s.HitRate != nil || s.MeanLatency != nil || s.MaxLatency != nil || s.MeanKBPerIO != nil || s.MeanCacheLatency != nil ||
+		s.MeanDiskLatency != nil || s.EvictMeanBlocks != nil || s.EvictLastTime != nil || s.MeanBlocksInUse != nil {
+		t.Errorf("without any I/O: %+v", s)
+	}
+	b, err := json.Marshal(s)
+	if err != nil || !strings.Contains(string(b), `"cache_hit_rate_percent":null`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	l.write(0, 8, 1)
+	l.want(0, 8, 1)
+	s = l.d.CacheStats()
+	if s.HitRate == nil || *s.HitRate != 100 || s.MeanKBPerIO == nil || *s.MeanKBPerIO != 4 || s.EvictMeanBlocks != nil {
+		t.Errorf("with a write and a read: %+v", s)
 	}
 }

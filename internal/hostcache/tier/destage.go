@@ -7,46 +7,14 @@ import (
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
-// Destager shares the device below among the disks of a host: so many writes at one
-// time, one disk after the other.
-type Destager struct {
-	slots int
-	used  int     // destages under way: being read from flash, waiting, or below
-	below int     // of those, below
-	queue []*op   // that are read and wait for a slot
-	disks []*Disk // that may have something to destage
-	at    int
-}
-
-// ahead is how many destages are begun: a slot does not wait for the flash.
-func (g *Destager) ahead() int { return g.slots + (g.slots+3)/4 }
-
-// DefaultDestageSlots keeps an array busy without queueing behind it: with its 2.9 ms a write, 32
-// make the 11,000 writes a second of the documents.
-const DefaultDestageSlots = 32
-
-// NewDestager makes a destager of so many writes at one time; 0 is DefaultDestageSlots.
-func NewDestager(slots int) *Destager {
-	if slots <= 0 {
-		slots = DefaultDestageSlots
-	}
-	return &Destager{slots: slots}
-}
-
-// next returns the disk whose turn it is; nil if none has anything.
-func (g *Destager) next() *Disk {
-	if len(g.disks) == 0 {
-		return nil
-	}
-	g.at %= len(g.disks)
-	return g.disks[g.at]
-}
-
 // destageState is a disk's part in it.
 type destageState struct {
 	listed   bool
 	cursor   hostcache.Key // the elevator
 	inflight int
+	below    int   // of those, below
+	heard    int64 // when the last one ended below, or the first of those there went
+	silent   bool  // none of them ends: they take no slots of others (destager.go)
 	pausedTo int64 // after a failure below
 	failures int
 	// suspect is what could not be read from the flash; it is read by sectors. unread are sectors that are tried
@@ -91,11 +59,12 @@ func (d *Disk) destage() {
 		x.turn.listed = false
 		g.disks = slices.Delete(g.disks, g.at, g.at+1)
 	}
+	g.listen()
 }
 
 // destageRange destages the dirty sectors of a range at once.
 func (d *Disk) destageRange(r block.Range) {
-	if d.turn.pausedTo > d.exec.Now() || d.source() == nil {
+	if d.turn.pausedTo > d.exec.Now() || d.turn.silent || d.source() == nil {
 		return
 	}
 	for at := r; at.Count > 0 && d.destager.used < 2*d.destager.ahead(); {
@@ -112,7 +81,7 @@ func (d *Disk) destageRange(r block.Range) {
 // that there is none that can be started.
 func (d *Disk) destageOne() bool {
 	s := &d.turn
-	if d.ix.DirtySectors() == 0 || s.pausedTo > d.exec.Now() || d.source() == nil {
+	if d.ix.DirtySectors() == 0 || s.pausedTo > d.exec.Now() || s.silent || d.source() == nil {
 		return false
 	}
 	for _, from := range [2]hostcache.Key{s.cursor, 0} {
@@ -208,8 +177,7 @@ func (d *Disk) startDestage(run block.Range, urgent bool) bool {
 	}
 	d.active = append(d.active, o)
 	o.buf = d.buffers.take(run.Bytes(), 1<<62)
-	d.turn.inflight++
-	d.destager.used++
+	d.destager.begin(d)
 	o.step = destageRead
 	o.pending = 1
 	m := d.source()
@@ -233,13 +201,8 @@ func destageRead(o *op) {
 		d.unreadable(o)
 		return
 	}
-	g := d.destager
-	if g.below >= g.slots {
-		g.queue = append(g.queue, o)
-		return
-	}
-	g.below++
-	o.sendDestage()
+	d.destager.queue = append(d.destager.queue, o)
+	d.destager.feed()
 }
 
 func (o *op) sendDestage() {
@@ -348,13 +311,7 @@ func destaged(o *op) {
 	r := o.ranges[0]
 	took := d.exec.Now() - o.sent
 	d.window.destage(d, o, took)
-	if g := d.destager; len(g.queue) > 0 {
-		next := g.queue[0]
-		g.queue = g.queue[:copy(g.queue, g.queue[1:])]
-		next.sendDestage()
-	} else {
-		g.below--
-	}
+	d.destager.heard(d)
 	if o.status != block.OK {
 		d.destageFailed(o)
 		return
@@ -395,9 +352,16 @@ func destaged(o *op) {
 	d.cleaned()
 }
 
-// destageFailed keeps the data and tries again later. Who waits for it hears of the failure.
+// destageFailed keeps the data and tries again later. Who waits for it hears of the failure. One that is cut off is
+// none of the device's: what lies before its end is destaged at once, and who waits for what lies behind hears of that.
 func (d *Disk) destageFailed(o *op) {
 	s := &d.turn
+	if d.cutOff(o) {
+		d.failFlushers(o)
+		d.endDestage(o)
+		s.wake(d)
+		return
+	}
 	d.stats.DestageErrors++
 	s.pausedTo = max(s.pausedTo, d.exec.Now()+retryAfter<<min(s.failures, 6))
 	s.failures++
@@ -406,11 +370,8 @@ func (d *Disk) destageFailed(o *op) {
 		d.stats.NoSpaceBelow++
 	}
 	d.failFlushers(o)
-	cut := d.cutOff(o)
 	d.endDestage(o)
-	if !cut {
-		d.failOwed()
-	}
+	d.failOwed()
 	if d.closed {
 		return
 	}
@@ -441,8 +402,7 @@ func (d *Disk) failFlushers(o *op) {
 }
 
 func (d *Disk) endDestage(o *op) {
-	d.turn.inflight--
-	d.destager.used--
+	d.destager.end(d)
 	d.unlock(o)
 	d.close(o)
 }

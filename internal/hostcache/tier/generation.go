@@ -21,8 +21,9 @@ type generations struct {
 	asked  int64  // when
 	again  bool   // something was heard meanwhile
 	timer  block.Timer
-	// unsure: the last question had no answer. What others have changed since the one before is not known, so nothing
-	// clean is served and nothing is filled in until there is one.
+	// unsure: the last question had no answer, or a late one, which says nothing of the time since it was given. What others
+	// have changed since the one before is not known, so nothing clean is served and nothing is filled in until there is one
+	// in time.
 	unsure bool
 	retry  bool // a timer asks again
 }
@@ -59,12 +60,18 @@ func (d *Disk) watch() {
 		if d.closed {
 			return
 		}
-		if g := &d.generation; g.asking && d.exec.Now()-g.asked >= max(d.opt.WatchNanos, askAgainNanos) {
-			g.unsure = true // the answer does not come
+		if d.late() {
+			d.generation.unsure = true // the answer does not come
 		}
 		d.generationAsked()
 		d.watch()
 	})
+}
+
+// late reports whether the answer to the present question comes later than a watch may wait for it.
+func (d *Disk) late() bool {
+	g := &d.generation
+	return g.asking && d.opt.WatchNanos > 0 && d.exec.Now()-g.asked >= max(d.opt.WatchNanos, askAgainNanos)
 }
 
 // generationChanged is the news that others have changed something.
@@ -99,6 +106,7 @@ func (d *Disk) ask(c Changes, done func()) {
 			done()
 			return
 		}
+		late := d.late()
 		if !complete {
 			extents = []block.Range{{Count: d.info.Sectors}}
 		} else {
@@ -116,9 +124,9 @@ func (d *Disk) ask(c Changes, done func()) {
 				g.known = generation
 				d.j.generation(generation)
 			}
-			g.asking, g.unsure = false, false
+			g.asking, g.unsure = false, late
 			done()
-			if g.again {
+			if g.again || late {
 				d.ask(c, func() {})
 			}
 			d.pump()

@@ -343,6 +343,9 @@ func TestHazardDestageAcrossTheNewEnd(t *testing.T) {
 	if over.Status != block.OutOfRange {
 		t.Errorf("a copy reads what lies behind the end, and ends %v", over.Status)
 	}
+	if n, m := l.d.Stats().DestageErrors, l.d.CacheStats().FailedDisk; n != 0 || m != 0 || l.d.turn.pausedTo != 0 {
+		t.Errorf("%d destages and %d I/Os of the disk have failed, and it pauses to %d", n, m, l.d.turn.pausedTo)
+	}
 	l.wait(l.d.clean)
 	l.wantBelow(4000, 44, 1)
 }

@@ -40,21 +40,31 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 		d.forgetRange(all)
 		d.recorded(o, false, swap)
 	}
+	sectors := uint64(0) // of the LUN when the cache began to drain
+	var drain func(*op)
 	drained := func(*op) {
+		if o.status == block.OutOfRange && d.info.Sectors < sectors {
+			// It shrinks meanwhile. What was dirty behind its new end is dropped first, for which it needs the ranges.
+			o.status = block.OK
+			d.unlock(o)
+			d.lock(o, drain)
+			return
+		}
 		if o.status != block.OK {
 			end(fmt.Errorf("hostcache: dirty data cannot be destaged (%v), so the cache keeps its size", o.status))
 			return
 		}
 		d.upgrade(o, drop)
 	}
-	d.lock(o, func(*op) {
-		o.step = drained
+	drain = func(*op) {
+		o.step, sectors = drained, d.info.Sectors
 		if d.anyDirty(o.ranges) {
 			d.flushers = append(d.flushers, o)
 			return
 		}
 		d.run(o)
-	})
+	}
+	d.lock(o, drain)
 	d.pump()
 }
 

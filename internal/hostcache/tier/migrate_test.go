@@ -205,3 +205,28 @@ func TestResizeBesideGrowth(t *testing.T) {
 	l.want(0, 8, 1)
 	l.want(5000, 8, 2)
 }
+
+// TestResizeBesideShrink: the LUN shrinks while its cache waits for another size. The cache gets it.
+func TestResizeBesideShrink(t *testing.T) {
+	l := newLab(t, nil)
+	l.dirty(4000, 80, 2)
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	resized := false
+	l.d.Resize(60, func(err error) {
+		if resized = true; err != nil {
+			t.Error(err)
+		}
+	})
+	l.wait(func() bool { return len(l.d.flushers) == 1 })
+	l.a.resize(4044)
+	for _, fn := range l.path.notify {
+		fn(block.Event{Kind: block.EventCapacity})
+	}
+	l.path.open(block.OpWrite)
+	l.wait(func() bool { return resized })
+	l.want(4000, 44, 2)
+	l.wantBelow(4000, 44, 2)
+	if n := l.d.ix.Capacity(); n != 60 {
+		t.Errorf("it has %d blocks", n)
+	}
+}

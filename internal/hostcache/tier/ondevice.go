@@ -8,11 +8,16 @@ import (
 
 // OnDevice makes a medium of a device, such as the LUN that a peer lends. When the device loses
 // power, what was written and not synced is gone though it was acknowledged: then nothing succeeds
-// any more, so that the flash is left out and nothing old is read from it.
+// any more, so that the flash is left out and nothing old is read from it. A loss that it tells of before
+// anything was sent is one of what an earlier process has sent: see LostPower.
 func OnDevice(dev block.Device) block.Medium {
 	m := &deviceMedium{dev: dev}
 	dev.Notify(func(e block.Event) {
-		if e.Kind == block.EventPowerLoss && m.synced != m.sent {
+		switch {
+		case e.Kind != block.EventPowerLoss:
+		case m.sent == 0 && !m.asked:
+			m.before = true
+		case m.sent == 0 || m.synced != m.sent:
 			m.lost = true
 		}
 	})
@@ -27,6 +32,14 @@ type deviceMedium struct {
 	sent, ended uint64 // writes
 	synced      uint64 // of those that have ended, how many survive a loss of power
 	lost        bool
+	before      bool // it lost power before anything was sent
+	asked       bool // whether it did; what it loses from then on, nobody would hear of
+}
+
+// LostPower reports whether what an earlier process has written, and not synced, may be gone.
+func (m *deviceMedium) LostPower() bool {
+	m.asked = true
+	return m.before
 }
 
 func (m *deviceMedium) Size() uint64 { return m.dev.Info().Sectors << block.SectorShift }

@@ -202,10 +202,16 @@ func (d *Disk) partDone(r *block.Request) {
 	if r.Status != block.OK && o.status == block.OK {
 		o.status = r.Status
 	}
-	if o.down == p {
+	switch c := o.req; {
+	case o.down == p:
 		o.down = nil
-		if c := o.req; c != nil {
-			c.Ref, c.Extents, c.Offset = r.Ref, r.Extents, r.Offset
+		if c != nil {
+			c.Ref, c.Extents, c.Offset, c.Located = r.Ref, r.Extents, r.Offset, r.Located
+		}
+	case c != nil && c.Op == block.OpRead && r.Op == block.OpRead && r.Status != block.OK && r.Located:
+		// Of several parts that fail, the first in the client's range counts.
+		if at := (r.Range.Start-c.Range.Start)<<block.SectorShift + r.Offset; !c.Located || at < c.Offset {
+			c.Offset, c.Located = at, true
 		}
 	}
 	d.freePart(p)

@@ -36,7 +36,7 @@ func startRead(o *op) {
 		} else {
 			p := d.newPart(o)
 			p.vec = clip(p.vec, o.req.Data, off, n)
-			p.req = block.Request{Op: block.OpRead, Flags: o.req.Flags, Host: o.req.Host, Range: g.Range, Data: p.vec}
+			p.req = block.Request{Op: block.OpRead, Flags: o.req.Flags, Host: o.req.Host, Port: o.req.Port, Range: g.Range, Data: p.vec}
 			o.through = true
 			d.sendBelow(p)
 		}
@@ -162,6 +162,7 @@ func (d *Disk) reread(o *op) {
 			}
 		}
 	}
+	o.req.Located = false // what failed below is read again
 	o.flash, o.status, o.through, o.careful, o.unread = false, block.OK, false, true, o.unread[:0]
 	if bad {
 		d.unlock(o)

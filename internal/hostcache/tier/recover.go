@@ -62,7 +62,7 @@ type recovery struct {
 	out    Recovery
 	from   int    // the half that was read, -1: none
 	newest uint64 // epoch of any half
-	// loose: the machine may have lost its power, and the flash what was not flushed.
+	// loose: the machine, or whoever has the flash, may have lost power, and the flash what was not flushed.
 	loose bool
 	// reading a half
 	half     int
@@ -76,7 +76,8 @@ type recovery struct {
 func (d *Disk) recoverJournal(done func(error)) {
 	l := &d.local().label
 	r := &recovery{d: d, from: -1}
-	r.loose = !l.powerSafe && (l.boot == 0 || l.boot != d.opt.Boot)
+	x, ok := d.local().medium.(interface{ LostPower() bool })
+	r.loose = !l.powerSafe && (l.boot == 0 || l.boot != d.opt.Boot || ok && x.LostPower())
 	r.probe(func(halves []int) {
 		if r.err != nil {
 			done(r.err)

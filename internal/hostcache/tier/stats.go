@@ -57,6 +57,14 @@ func (f Flow) Mean() int64 {
 	return f.Nanos / int64(f.IOs)
 }
 
+// meanMicros is Mean in microseconds, nil without any I/O.
+func (f Flow) meanMicros() *int64 {
+	if f.IOs == 0 {
+		return nil
+	}
+	return new(f.Mean() / 1000)
+}
+
 // Views are the same I/Os as different components see them, by reads and writes.
 // Effective is what the client sees.
 type Views struct {
@@ -165,9 +173,11 @@ func (w *window) below(d *Disk, o *op) {
 	w.views.Datastore.Write.add(bytes, d.exec.Now()-o.sent)
 }
 
-func (w *window) destage(_ *Disk, o *op, took int64) {
+func (w *window) destage(d *Disk, o *op, took int64) {
 	if o.status != block.OK {
-		w.errors.disk++
+		if !d.cutOff(o) {
+			w.errors.disk++
+		}
 		return
 	}
 	bytes := o.ranges[0].Bytes()
@@ -186,33 +196,33 @@ func (d *Disk) Views() Views {
 }
 
 // CacheStats are the figures of `esxcli storage vflash cache stats get`, and of the
-// paper on vFRC, in their units.
+// paper on vFRC, in their units. A rate, a mean or a greatest value of nothing is nil: nobody knows it.
 type CacheStats struct {
 	// Read.
-	HitRate          int    `json:"cache_hit_rate_percent"` // vFlash:cacheHitPercentage
-	CacheIOs         uint64 `json:"total_cache_ios"`
-	MeanCacheLatency int64  `json:"mean_cache_io_latency_us"`
-	MeanDiskLatency  int64  `json:"mean_disk_io_latency_us"`
-	IOs              uint64 `json:"total_ios"`
-	MeanIOPS         uint64 `json:"mean_iops"`
-	MaxIOPS          uint64 `json:"max_observed_iops"`
-	MeanKBPerIO      uint64 `json:"mean_kb_per_io"`
-	MaxKBPerIO       uint64 `json:"max_observed_kb_per_io"`
-	MeanLatency      int64  `json:"mean_io_latency_us"`
-	MaxLatency       int64  `json:"max_observed_io_latency_us"`
-	EvictLastTime    int64  `json:"evict_last_io_operation_time_ms"`
-	EvictLastBlocks  uint64 `json:"evict_blocks_in_last_operation"`
-	EvictMeanBlocks  uint64 `json:"evict_mean_blocks_per_operation"` // Evict:avgNumBlocksPerOp
-	Evictions        uint64 `json:"evicted_blocks"`
-	UsageRate        int    `json:"cache_usage_rate_percent"`
-	FailedSSD        uint64 `json:"total_failed_ssd_ios"`
-	FailedDisk       uint64 `json:"total_failed_disk_ios"`
-	MeanBlocksInUse  uint64 `json:"mean_cache_blocks_in_use"`
-	NumBlocks        int64  `json:"num_blocks"`
-	NumBlocksCached  int64  `json:"num_blocks_currently_cached"`
-	MemoryBytes      int64  `json:"memory_bytes"`
-	BlockSizeKB      int    `json:"block_size_kb"`
-	DirtyBlocks      int64  `json:"dirty_blocks"`
+	HitRate          *int    `json:"cache_hit_rate_percent"` // vFlash:cacheHitPercentage
+	CacheIOs         uint64  `json:"total_cache_ios"`
+	MeanCacheLatency *int64  `json:"mean_cache_io_latency_us"`
+	MeanDiskLatency  *int64  `json:"mean_disk_io_latency_us"`
+	IOs              uint64  `json:"total_ios"`
+	MeanIOPS         *uint64 `json:"mean_iops"`
+	MaxIOPS          uint64  `json:"max_observed_iops"`
+	MeanKBPerIO      *uint64 `json:"mean_kb_per_io"`
+	MaxKBPerIO       *uint64 `json:"max_observed_kb_per_io"`
+	MeanLatency      *int64  `json:"mean_io_latency_us"`
+	MaxLatency       *int64  `json:"max_observed_io_latency_us"`
+	EvictLastTime    *int64  `json:"evict_last_io_operation_time_ms"`
+	EvictLastBlocks  *uint64 `json:"evict_blocks_in_last_operation"`
+	EvictMeanBlocks  *uint64 `json:"evict_mean_blocks_per_operation"` // Evict:avgNumBlocksPerOp
+	Evictions        uint64  `json:"evicted_blocks"`
+	UsageRate        int     `json:"cache_usage_rate_percent"`
+	FailedSSD        uint64  `json:"total_failed_ssd_ios"`
+	FailedDisk       uint64  `json:"total_failed_disk_ios"`
+	MeanBlocksInUse  *uint64 `json:"mean_cache_blocks_in_use"`
+	NumBlocks        int64   `json:"num_blocks"`
+	NumBlocksCached  int64   `json:"num_blocks_currently_cached"`
+	MemoryBytes      int64   `json:"memory_bytes"`
+	BlockSizeKB      int     `json:"block_size_kb"`
+	DirtyBlocks      int64   `json:"dirty_blocks"`
 }
 
 // CacheStats returns the figures since the start or the last ResetStats.
@@ -222,14 +232,10 @@ func (d *Disk) CacheStats() CacheStats {
 	ios := r.IOs + w.views.Effective.Write.IOs
 	s := CacheStats{
 		CacheIOs:         w.views.LocalFlash.Read.IOs + w.views.LocalFlash.Write.IOs,
-		MeanCacheLatency: w.views.LocalFlash.Read.Mean() / 1000,
-		MeanDiskLatency:  w.views.Datastore.Read.Mean() / 1000,
+		MeanCacheLatency: w.views.LocalFlash.Read.meanMicros(),
+		MeanDiskLatency:  w.views.Datastore.Read.meanMicros(),
 		IOs:              ios,
 		MaxIOPS:          w.second.most,
-		MaxKBPerIO:       w.maxBytes >> 10,
-		MaxLatency:       max(r.Max, w.views.Effective.Write.Max) / 1000,
-		EvictLastTime:    w.lastTime / 1e6,
-		EvictLastBlocks:  w.lastEvict,
 		Evictions:        w.evicted,
 		FailedSSD:        w.errors.flash,
 		FailedDisk:       w.errors.disk,
@@ -241,20 +247,23 @@ func (d *Disk) CacheStats() CacheStats {
 		MemoryBytes:      d.Memory(),
 	}
 	if r.IOs > 0 {
-		s.HitRate = int(w.hits * 100 / r.IOs)
+		s.HitRate = new(int(w.hits * 100 / r.IOs))
 	}
 	if ios > 0 {
-		s.MeanLatency = (r.Nanos + w.views.Effective.Write.Nanos) / int64(ios) / 1000
-		s.MeanKBPerIO = (r.Bytes + w.views.Effective.Write.Bytes) / ios >> 10
+		s.MeanLatency = new((r.Nanos + w.views.Effective.Write.Nanos) / int64(ios) / 1000)
+		s.MaxLatency = new(max(r.Max, w.views.Effective.Write.Max) / 1000)
+		s.MeanKBPerIO = new((r.Bytes + w.views.Effective.Write.Bytes) / ios >> 10)
+		s.MaxKBPerIO = new(w.maxBytes >> 10)
 	}
 	if t := d.exec.Now() - w.since; t > 0 {
-		s.MeanIOPS = ios * 1e9 / uint64(t)
+		s.MeanIOPS = new(ios * 1e9 / uint64(t))
 	}
 	if w.evictOps > 0 {
-		s.EvictMeanBlocks = w.evicted / w.evictOps
+		s.EvictMeanBlocks = new(w.evicted / w.evictOps)
+		s.EvictLastTime, s.EvictLastBlocks = new(w.lastTime/1e6), new(w.lastEvict)
 	}
 	if w.used.samples > 0 {
-		s.MeanBlocksInUse = w.used.sum / w.used.samples
+		s.MeanBlocksInUse = new(w.used.sum / w.used.samples)
 	}
 	return s
 }

@@ -201,6 +201,9 @@ func (d *Disk) layOut() error {
 	if d.per&(d.per-1) != 0 || d.per < hostcache.MinBlockSectors || d.per > hostcache.MaxBlockSectors {
 		return fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", d.per, hostcache.MinBlockSectors, hostcache.MaxBlockSectors)
 	}
+	if most := hostcache.MaxBlocks * uint64(d.per); d.info.Sectors > most {
+		return fmt.Errorf("hostcache: %s has %d sectors of 512 bytes; with cache blocks of %d KiB, a LUN may have %d at most", d.info.Name, d.info.Sectors, d.per/2, most)
+	}
 	size, blockBytes := d.opt.Flash.Size(), uint64(d.per)<<block.SectorShift
 	frames := size / blockBytes
 	d.j = journal{d: d, on: !d.opt.Volatile}
@@ -272,6 +275,7 @@ func (d *Disk) event(e block.Event) {
 	case block.EventCapacity, block.EventThreshold:
 		was := d.info.Sectors
 		d.info = d.below.Info()
+		d.info.Sectors = min(d.info.Sectors, hostcache.MaxBlocks*uint64(d.per)) // it has grown: the rest stays out of reach
 		if d.info.Sectors < was {
 			d.shrunk(block.Range{Start: d.info.Sectors, Count: was - d.info.Sectors})
 		}

@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -120,5 +121,40 @@ func TestVolumesThatReturn(t *testing.T) {
 		if returned == 0 {
 			t.Errorf("run %d: no volume was shown again", n)
 		}
+	}
+}
+
+// passing is a volume that is another one at each scrape.
+type passing struct{ n int }
+
+func (p *passing) Emit(e metrics.Emitter) {
+	p.n++
+	e.Value(metrics.HostTransferred, 1, fmt.Sprint("v", p.n), "p", "write")
+	e.Value(metrics.HostTransferred, float64(p.n), "stays", "p", "write")
+}
+
+// TestVolumesThatAreGoneAreForgotten: they are in no scrape, and what is kept of them is bounded.
+func TestVolumesThatAreGoneAreForgotten(t *testing.T) {
+	const scrapes = 5 * keepGone
+	x := NewExporter(&sync.Mutex{}, "v", &passing{})
+	x.LimitVolumes(3)
+	for range scrapes {
+		families, end, err := x.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == metrics.HostTransferred.Name && len(f.Metric) > 2 {
+				t.Fatalf("%d volumes are shown, and there are 2", len(f.Metric))
+			}
+		}
+		end()
+	}
+	f := x.fold
+	if len(f.last) > keepGone+2 || len(f.keys) > keepGone+2 || len(f.left) > keepGone || len(f.gone) > keepGone {
+		t.Errorf("after %d volumes, %d counters of %d are kept, and %d of %d departures", scrapes, len(f.last), len(f.keys), len(f.left), len(f.gone))
+	}
+	if f.last[string(f.keyOf(metrics.HostTransferred, []string{"stays", "p", "write"}, -1))] == nil {
+		t.Error("a volume that is there was forgotten")
 	}
 }

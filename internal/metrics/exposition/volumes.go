@@ -35,6 +35,9 @@ func ParseVolumes(text string) (n int, err error) {
 // that a scrape begins to have is in no rate. So nothing that a volume did is counted in two
 // series, what all of them grew is what was done, and none goes back, except that of a volume whose
 // counter began anew and which was never among the others.
+//
+// What is kept of a volume that is gone is for its return: all volumes of an array are gone while that
+// moves. Of those that went first it is forgotten when more are gone than keepGone, and than there ever were.
 type volumeFold struct {
 	n      int
 	scores map[string]*volumeScore
@@ -43,6 +46,22 @@ type volumeFold struct {
 	others []*folded          // the same, in the order in which they came
 	ranked []*volumeScore     // of the last scrape, what is shown first
 	key    []byte
+
+	keys  map[string][]string // of last, by volume
+	gone  []departure         // oldest first
+	left  map[string]uint64   // number of the last departure of a volume that is gone
+	went  uint64              // departures
+	peak  int                 // most volumes of a scrape
+	names []string            // that the present scrape does not have any more
+}
+
+// keepGone is how many volumes that are gone are remembered, at the least.
+const keepGone = 1024
+
+// departure is that a scrape did not have a volume any more.
+type departure struct {
+	name   string
+	number uint64
 }
 
 type volumeScore struct {
@@ -76,7 +95,7 @@ type folded struct {
 }
 
 func newVolumeFold(n int) *volumeFold {
-	return &volumeFold{n: n, scores: map[string]*volumeScore{}, last: map[string]*own{}, other: map[string]*folded{}}
+	return &volumeFold{n: n, scores: map[string]*volumeScore{}, last: map[string]*own{}, other: map[string]*folded{}, keys: map[string][]string{}, left: map[string]uint64{}}
 }
 
 // volumeAt is the place of the volume among a family's labels, -1 if it has none.
@@ -120,11 +139,12 @@ func (x *volumeFold) rank(e *Exporter) {
 			score.score += v
 		}
 	})
-	x.ranked = x.ranked[:0]
+	x.ranked, x.names = x.ranked[:0], x.names[:0]
 	for name, v := range x.scores {
 		if !v.seen {
 			v.gone = true
 			delete(x.scores, name)
+			x.names = append(x.names, name)
 			continue
 		}
 		v.seen = false
@@ -141,6 +161,33 @@ func (x *volumeFold) rank(e *Exporter) {
 		member := i < x.n
 		v.returns = member && !v.member && v.ranked
 		v.member, v.ranked = member, true
+	}
+	x.forget()
+}
+
+// forget notes which volumes have gone, and forgets those that went first where there are too many.
+func (x *volumeFold) forget() {
+	slices.Sort(x.names)
+	for _, name := range x.names {
+		x.went++
+		x.left[name] = x.went
+		x.gone = append(x.gone, departure{name, x.went})
+	}
+	x.peak = max(x.peak, len(x.ranked))
+	for len(x.gone) > max(keepGone, x.peak) {
+		d := x.gone[0]
+		x.gone = x.gone[1:]
+		if x.left[d.name] != d.number { // it went once more since
+			continue
+		}
+		delete(x.left, d.name)
+		if x.scores[d.name] != nil {
+			continue
+		}
+		for _, k := range x.keys[d.name] {
+			delete(x.last, k)
+		}
+		delete(x.keys, d.name)
 	}
 }
 
@@ -241,6 +288,8 @@ func (x *volumeFold) lastOf(w *series, f *metrics.Family, labels []string) *own 
 		if w.was = x.last[k]; w.was == nil {
 			w.was = &own{}
 			x.last[k] = w.was
+			name := labels[volumeAt[f.Index()]]
+			x.keys[name] = append(x.keys[name], k)
 		}
 	}
 	return w.was

@@ -29,7 +29,8 @@ type copying struct {
 	to     block.Range
 	src    *cscd
 	dst    *cscd
-	placed bool // the present request is the place
+	placed bool // the present request is the place, or
+	synced bool // the flush behind it
 	// checked are the groups of the present segment's units that would serve it.
 	checked server.Use
 }
@@ -60,7 +61,7 @@ func (c *copying) next(o *operation) {
 			c.forward(o, fromTarget, dst, sam.StatusTaskAborted, sense.NoSense)
 			return
 		}
-		c.placed = false
+		c.placed, c.synced = false, false
 		if !c.allowed(o, src, from, fromSource) || !c.allowed(o, dst, to, fromTarget) {
 			return
 		}
@@ -197,7 +198,7 @@ func ranges(g *copylist.Segment, src, dst *cscd) (from, to block.Range, s sense.
 	return from, to, sense.Data{}
 }
 
-// ended goes on when the source is held, or the destination has become it.
+// ended goes on when the source is held, when the destination has become it, or when the medium has that.
 func (c *copying) ended(o *operation) {
 	r := &o.req
 	switch {
@@ -229,9 +230,15 @@ func (c *copying) ended(o *operation) {
 		}
 		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.Priority
 		o.submit(c.dst.x.Unit())
-	default:
+	case c.dst.far == nil && !c.synced && c.dst.x.Unit().Medium().WriteThrough:
 		r.Ref.Release()
-		r.Ref = nil
+		c.synced = true
+		o.flush(c.dst.x.Unit())
+	default:
+		if r.Ref != nil {
+			r.Ref.Release()
+			r.Ref = nil
+		}
 		o.result.segments++
 		o.result.moved += c.to.Bytes()
 		c.at++

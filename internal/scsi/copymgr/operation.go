@@ -157,6 +157,14 @@ func (o *operation) submit(u *server.Unit) {
 	o.m.t.Enqueue(u, &o.req)
 }
 
+// flush has a unit that is without a write cache for its hosts (WCE=0) bring to the medium what was just
+// placed there. No parameter list of a copy asks for that: it holds because the unit said so.
+func (o *operation) flush(u *server.Unit) {
+	r := &o.req
+	r.Op, r.Range, r.Ranges, r.Ref, r.RefOffset, r.Data, r.Flags = block.OpFlush, block.Range{}, nil, nil, 0, nil, 0
+	o.submit(u)
+}
+
 func total(ranges []block.Range) uint64 {
 	var n uint64
 	for _, r := range ranges {

@@ -26,6 +26,7 @@ type writing struct {
 	offset uint64 // sectors into the token
 	ranges []block.Range
 	at     int
+	synced bool // the present request is the flush of a range
 	del    bool
 	status byte // when all goes well
 }
@@ -168,6 +169,7 @@ func (w *writing) next(o *operation) {
 		o.finish(copyError, status, sense.Data{Code: why})
 		return
 	}
+	w.synced = false
 	r := &o.req
 	r.Origin, r.Range, r.Data = block.OriginODX, to, nil
 	if w.ref == nil {
@@ -192,10 +194,16 @@ func (w *writing) ended(o *operation) {
 		o.finish(copyError, status, s)
 		return
 	}
-	w.offset += r.Range.Count
+	if !w.synced && o.x.Unit().Medium().WriteThrough {
+		w.synced = true
+		o.flush(o.x.Unit())
+		return
+	}
+	done := w.ranges[w.at]
+	w.offset += done.Count
 	o.result.segments++
-	o.result.moved += r.Range.Bytes()
-	o.result.blocks += r.Range.Count >> o.x.Unit().Shift()
+	o.result.moved += done.Bytes()
+	o.result.blocks += done.Count >> o.x.Unit().Shift()
 	w.at++
 	w.next(o)
 }

@@ -165,6 +165,12 @@ func (g *Guest) returned(r *block.Request) {
 	defer g.s.t.Leave()
 	u, answer := g.x.Unit(), g.answer
 	q := g.under
+	if r.Status == block.OK && r.Op == block.OpPlace && u.Medium().WriteThrough {
+		u.Wrote(r.Op)
+		g.req = block.Request{Op: block.OpFlush, Origin: r.Origin, Host: r.Host, Port: r.Port, Lent: r.Lent, Done: r.Done}
+		g.s.t.Enqueue(u, &g.req)
+		return
+	}
 	g.under, g.answer = nil, nil
 	out := Reply{Status: r.Status}
 	switch {

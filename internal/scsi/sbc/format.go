@@ -5,6 +5,7 @@ package sbc
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
@@ -76,6 +77,9 @@ func Sanitize(t *server.Task) {
 // Bits of FORMAT UNIT and its parameter list (SBC-4 5.5).
 const (
 	formatPInfo     = 0xC0 // FMTPINFO
+	formatValid     = 0x80 // FOV: the options below count
+	formatOptions   = formatDPRY | formatDCRT | formatSTPF | formatInit | formatDSP
+	formatDSP       = 0x04 // obsolete since SBC-3
 	formatLong      = 0x20
 	formatData      = 0x10
 	formatImmed     = 0x02
@@ -118,8 +122,8 @@ func FormatUnit(t *server.Task) {
 	case b[0]&7 != 0: // PROTECTION FIELD USAGE
 		t.Fault(sense.InList(sense.InvalidFieldInList, 0))
 		return
-	case flags&(formatDPRY|formatSTPF|formatDCRT) != 0 && flags&0x80 == 0: // mean something with FOV=1 only
-		t.Fault(sense.InList(sense.InvalidFieldInList, 1))
+	case flags&formatOptions != 0 && flags&formatValid == 0:
+		t.Fault(sense.BitInList(sense.InvalidFieldInList, 1, bits.Len8(flags&formatOptions)-1))
 		return
 	case head == formatLongHead && b[3] != 0:
 		t.Fault(sense.InList(sense.InvalidFieldInList, 3))

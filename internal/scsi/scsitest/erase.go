@@ -93,17 +93,20 @@ func eraseCases() []Case {
 			s.equal("status", s.lbaStatus(Thin, 0, 4), [][3]uint64{{0, Sectors, 1}})
 			s.good(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0, 0, 0}, 0)             // short header
 			s.good(Thin, []byte{4, 0x30, 0, 0, 0, 0}, []byte{0, 0, 0, 0, 0, 0, 0, 0}, 0) // long header
-			s.good(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 8, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD}, 0)
+			s.good(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD}, 0)
 			s.holds(Thin, Sectors-1, bytes.Repeat([]byte{0xAB, 0xCD}, 256), 512)
 		}},
 		{"format_unit/list", func(s *Session) {
 			s.check(Thin, []byte{4, 0x90, 0, 0, 0, 0}, []byte{0, 0, 0, 0}, 0x052400) // FMTPINFO
 			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0, 0}, 0x051A00)
-			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{1, 0, 0, 0}, 0x052600)    // PROTECTION FIELD USAGE
-			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0, 0, 8}, 0x052600)    // a defect list
-			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x40, 0, 0}, 0x052600) // DPRY without FOV
-			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 8, 0, 0, 0, 1, 0, 0}, 0x052600)
-			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 8, 0, 0, 0, 1, 0, 3, 1}, 0x051A00)
+			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{1, 0, 0, 0}, 0x052600) // PROTECTION FIELD USAGE
+			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0, 0, 8}, 0x052600) // a defect list
+			for bit := 2; bit <= 6; bit++ {                                          // DSP, IP, STPF, DCRT, DPRY without FOV
+				sense := s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 1 << bit, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD}, 0x052600)
+				s.equal("field pointer", sense[15:18], []byte{0x88 | byte(bit), 0, 1})
+			}
+			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, 0, 1, 0, 0}, 0x052600)
+			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, 0, 1, 0, 3, 1}, 0x051A00)
 			s.check(Protected, []byte{4, 0, 0, 0, 0, 0}, nil, 0x072700)
 		}},
 		{"read_defect_data/empty", func(s *Session) {

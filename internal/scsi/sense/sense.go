@@ -102,6 +102,11 @@ func InList(c Code, offset int) Data {
 	return Data{Code: c, KeySpecific: [3]byte{sksv, byte(offset >> 8), byte(offset)}}
 }
 
+// BitInList points to a bit (the most significant of the field) of a byte of the parameter list.
+func BitInList(c Code, offset, bit int) Data {
+	return Data{Code: c, KeySpecific: [3]byte{sksv | sksBPV | byte(bit), byte(offset >> 8), byte(offset)}}
+}
+
 // InSegment points to a byte of the segment descriptor that a copy is at.
 func InSegment(c Code, offset int) Data {
 	return Data{Code: c, KeySpecific: [3]byte{sksv | sksSD, byte(offset >> 8), byte(offset)}}

@@ -86,10 +86,10 @@ type Unit struct {
 	stats       *counters.Volume
 }
 
-// Medium is the state that START STOP UNIT changes.
+// Medium is the state that START STOP UNIT changes, and what the front end says of a write cache.
 type Medium struct {
-	Ejected bool   // removable units only
-	Cycles  uint32 // of stopping and starting
+	Ejected, WriteThrough bool   // of removable units; what copies place is flushed: hosts are told WCE=0
+	Cycles                uint32 // of stopping and starting
 }
 
 // Label is what hosts have written on a unit.
