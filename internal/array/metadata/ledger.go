@@ -7,6 +7,7 @@
 //
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
+//	reads    of an entry once more, held against what the books say of it         read.go
 //
 // # Keys
 //
