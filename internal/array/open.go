@@ -16,6 +16,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/provision"
+	"github.com/arraysim/arraysim/internal/array/reading"
 	"github.com/arraysim/arraysim/internal/array/recovery"
 	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -144,7 +145,7 @@ func Open(opt Options) (*Array, error) {
 			set.DiscardFree(opt.DiscardDelay)
 		}
 		set.OpenRows(nv)
-		set.OpenBackend(pool.ReadHooks{Read: e.ReadDone, Abandoned: e.ReadAbandoned, Unwanted: request.IsUnwanted,
+		set.OpenBackend(pool.ReadHooks{Read: reading.Done, Abandoned: reading.Abandoned, Unwanted: reading.Unwanted,
 			Overdue: func(p *Pool, s block.Status) { e.EndWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watchdog.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,

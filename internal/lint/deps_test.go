@@ -81,7 +81,9 @@ const directions = `
 
 	array/extent, array/ticket < array/copying;
 
-	array/pool, array/copying < array/request;
+	array/pool < array/reading;
+
+	array/reading, array/copying < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 

@@ -15,6 +15,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/reading"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -40,12 +41,13 @@ type Engine struct {
 	copies   copying.Engine
 	settling settlement
 
-	freeOp      *op
-	freeReading *reading
-	edits       []nvlog.Edit
-	one         [1]block.Range
-	scratch     commitScratch
-	same        block.Pattern // of the WRITE SAME that is written
+	freeOp   *op
+	freeRead *read
+	from     reading.From
+	edits    []nvlog.Edit
+	one      [1]block.Range
+	scratch  commitScratch
+	same     block.Pattern // of the WRITE SAME that is written
 
 	elsewhere Volume // counts the reads for copies of other arrays, and is no volume else
 	filling   int    // writes whose data is on its way into NVRAM beside the executor
@@ -99,6 +101,7 @@ func (e *Engine) Settling() bool { return !e.settling.waiting.Empty() }
 // Attach gives the engine the parts of the set that it works with, when all of them are there.
 func (e *Engine) Attach() {
 	e.answers.local = e.set.Cache.NV.Local()
+	e.from = reading.From{Cache: e.set.Cache, Payload: e.payload}
 	e.arena, e.cache, e.link, e.back = e.set.Arena, e.set.Cache, e.set.Link, e.set.Back
 }
 

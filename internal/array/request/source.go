@@ -93,11 +93,11 @@ func (r *ref) Serve(off, n uint64, buf []byte, origin block.Origin, p block.Piec
 		p.Served(s)
 		return
 	}
-	rd := e.newReading(&e.elsewhere)
-	rd.reason, rd.origin, rd.piece, rd.done = block.ReasonCopyRead, origin, p, p.Served
+	rd := e.newRead(&e.elsewhere)
+	rd.Reason, rd.Origin, rd.piece, rd.done = block.ReasonCopyRead, origin, p, p.Served
 	dst := block.Cursor{Vec: [][]byte{buf}}
-	r.Runs(off, n, func(x extent.Run) bool { return rd.run(r.pool, x, &dst) })
-	rd.release()
+	r.Runs(off, n, func(x extent.Run) bool { return rd.Run(r.pool, x, &dst) })
+	rd.Release()
 	e.EndStep()
 }
 
@@ -108,11 +108,11 @@ func (r *ref) forget(*op) bool      { return false }
 
 // read may end early while nobody wants the piece any more.
 func (r *ref) read(c *op) {
-	rd := r.e.newReading(c.v)
-	rd.reason, rd.origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
+	rd := r.e.newRead(c.v)
+	rd.Reason, rd.Origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
 	dst := c.src
-	rd.physical(r.pool, c.from, c.stop-c.cur, &dst)
-	rd.release()
+	rd.Physical(r.pool, c.from, c.stop-c.cur, &dst)
+	rd.Release()
 }
 
 // lent is a reference of another array. Its pieces are read by messages (package copying).

@@ -107,7 +107,7 @@ func (o *op) Resume() {
 // and so is the copy of its data into NVRAM.
 func (v *Volume) Cancel(r *block.Request) {
 	switch o := r.Priv.(type) {
-	case *reading:
+	case *read:
 		if o.req == r {
 			o.cancelled = true
 		}
