@@ -83,7 +83,9 @@ const directions = `
 
 	array/pool < array/reading;
 
-	array/reading, array/copying < array/request;
+	block < array/answer;
+
+	array/reading, array/copying, array/answer < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 
