@@ -144,6 +144,9 @@ func (w *watchdog) health() (lines []string) {
 // Health describes what fails now, a line each; none: all works.
 func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
+	if failed := a.arena.Demand().Failed(); failed > 0 {
+		lines = append(lines, fmt.Sprintf("pages of volumes' maps could not be read %d times, and no copy has them as they were written: reads and writes there are medium errors; restore the data folder from a copy", failed))
+	}
 	if a.meta.Alone() {
 		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")
 	}

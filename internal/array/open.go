@@ -62,6 +62,9 @@ type Options struct {
 	// the last checkpoint count, and are not packed before the next. Without payload there are no checkpoints,
 	// and no leaf is packed. Simulations set it low to have many packed.
 	LeafBytes uint64
+	// MapBytes is what the leaves of maps may take of memory, packed or not (1 GiB). Those that nobody has looked at for longer
+	// leave, and are read again when they are needed. What changed since the last checkpoint stays. Without payload none leaves.
+	MapBytes uint64
 	// Discard has the array give the room of free space back to the store, whose media know how to.
 	Discard bool
 	// DiscardDelay is how long space is free until it is discarded, at least, in nanoseconds (1 s): what
@@ -90,6 +93,9 @@ func (o *Options) fill() {
 	}
 	if o.LeafBytes == 0 {
 		o.LeafBytes = extent.DefaultLeafBytes
+	}
+	if o.MapBytes == 0 {
+		o.MapBytes = extent.DefaultMapBytes
 	}
 	if o.DiscardDelay == 0 {
 		o.DiscardDelay = 1_000_000_000
@@ -211,6 +217,9 @@ func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
 		Keep:  a.keepGeneration,
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
+	if a.set.Payload {
+		a.set.BoundMaps(a.opt.MapBytes, a.meta)
+	}
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),
 		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.Doubt, Stepped: a.engine.EndStep})}
@@ -234,6 +243,7 @@ func (a *Array) stepEnded() {
 	if a.set.Leaving() {
 		a.set.RetireAll()
 	}
+	a.set.EvictSoon()
 	if a.afterStep != nil {
 		a.afterStep()
 	}

@@ -75,8 +75,7 @@ func (s *swarm) launchTear(f *flight) {
 		if dst.Overlaps(t.at) || !s.free(t.vol, dst, true) {
 			return
 		}
-		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
-		s.vols[t.vol].Submit([]*block.Request{h})
+		h := s.hold(t.vol, src)
 		q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, dst, h.Ref, block.OriginXCopy
 		f.src = &flightSource{t.vol, src}
 		q.Done = func(*block.Request) { s.ended(f); h.Ref.Release() }

@@ -53,19 +53,21 @@ const directions = `
 
 	block < array/layout, array/media;
 
+	NONE < array/ticket;
+
+	array/ticket < array/demand;
+
 	array/layout < array/nvlog, array/alloc, array/window;
 
 	array/nvlog, crc32c, metrics < array/backend;
 
-	array/alloc, array/window < array/extent;
+	array/alloc, array/window, array/demand < array/extent;
 
 	lab/plug < array/policy;
 
 	array/nvlog, array/alloc, array/policy, crc32c < array/wcache;
 
 	block < array/metadata, array/changelog;
-
-	NONE < array/ticket;
 
 	array/wcache, array/ticket < array/admission;
 
@@ -79,13 +81,15 @@ const directions = `
 
 	array/pool < array/check;
 
-	array/extent, array/ticket < array/copying;
+	array/extent < array/copying;
 
 	array/pool < array/reading;
 
+	array/extent < array/lookup;
+
 	block < array/answer;
 
-	array/reading, array/copying, array/answer < array/request;
+	array/reading, array/lookup, array/copying, array/answer < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 

@@ -34,15 +34,16 @@ type Arena struct {
 
 	nodes     []*node
 	freeNodes []uint32
-	liveNodes int // packed ones, too
+	liveNodes int // packed and absent ones, too
 	windows   window.Slab
 
 	loose   int  // leaves that are not packed
 	crowded bool // these take more than LeafBytes
 	hand    int  // where trim has looked last
 	held    int  // what nobody may pack is being looked at
-	looked  node // a packed leaf that is only looked at
 	spares  []*node
+
+	away away // leaves that are absent
 
 	dirty []uint32 // nodes whose dirty flag is set
 	maps  []*Map   // by volume; nil: none
@@ -84,12 +85,12 @@ func (a *Arena) StartLoading() { a.loading = true }
 // EndLoading ends what StartLoading began.
 func (a *Arena) EndLoading() { a.loading = false }
 
-// Nodes returns the number of nodes that all maps have, garbage included.
+// Nodes returns the number of nodes that all maps have, garbage and absent ones included.
 func (a *Arena) Nodes() int { return a.liveNodes }
 
 // Bytes returns the memory that nodes and details take, packed or not.
 func (a *Arena) Bytes() uint64 {
-	n := uint64(a.liveNodes-a.windows.Packed())*uint64(unsafe.Sizeof(node{})) + a.windows.Bytes()
+	n := uint64(a.liveNodes-a.windows.Packed()-a.away.leaves)*uint64(unsafe.Sizeof(node{})) + a.windows.Bytes()
 	return n + uint64(cap(a.nodes))*8 + uint64(cap(a.dirty)+cap(a.freeNodes))*4
 }
 
@@ -179,12 +180,12 @@ func (a *Arena) slotAt(k nodeKey) *window.Slot {
 	return s
 }
 
-// at returns the node that the maps have at a key now. One that is packed is as the checkpoint has
-// it, and has no number.
-func (a *Arena) at(k nodeKey) (id uint32, ok, packed bool) {
+// at returns the node that the maps have at a key now. One that is packed or absent is as the checkpoint
+// has it, and has no number.
+func (a *Arena) at(k nodeKey) (id uint32, ok, stored bool) {
 	s := a.slotAt(k)
 	if s == nil {
 		return 0, false, false
 	}
-	return uint32(s.Value()), s.Kind() == window.KindChild, s.Kind() == window.KindPacked
+	return uint32(s.Value()), s.Kind() == window.KindChild, s.Kind() == window.KindPacked || s.Kind() == window.KindAbsent
 }

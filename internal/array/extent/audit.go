@@ -31,13 +31,15 @@ func (u *Audit) End() {
 func (u *Audit) Windows() int { return u.windows }
 
 // Step looks at n slots or grains, and those of one leaf and the nodes above it more, and reports
-// whether there is anything left.
+// whether there is anything left, be it that it waits; see Await.
 func (u *Audit) Step(n int) (more bool) {
 	for m := u.next(); m != nil; m = u.next() { // a volume may be new
 		if n <= 0 {
 			return true
 		}
-		n -= u.visit(m)
+		if n -= u.visit(m); u.waits != nil {
+			return true
+		}
 	}
 	for ; int64(u.extent)*layout.ExtentGrains < u.space.Grains(); u.extent++ {
 		if n <= 0 {
@@ -72,6 +74,10 @@ func (u *Audit) visit(m *Map) (slots int) {
 		}
 	}
 	return u.tour.visit(m, func(nd *node, at nodeKey) bool {
+		if nd == nil && at.level == 0 {
+			u.problem(m.vol, fmt.Sprintf("page %d cannot be read", at.index))
+			return false
+		}
 		if nd == nil || nd.key() != at {
 			u.problem(m.vol, fmt.Sprintf("an entry of height %d leads to a page that is not its", at.level+1))
 			return false

@@ -25,8 +25,8 @@ import (
 //   - What was cut off before it began leaves the store with the new position or behind it:
 //     NextRemoval.
 //
-// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room; a
-// checkpoint that has failed ends with Abort.
+// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room, with
+// Durable behind each batch; a checkpoint that has failed ends with Abort.
 type Checkpoint struct {
 	arena  *Arena
 	put    func(key, value []byte)
@@ -52,7 +52,8 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
 	for k := range c.doomed {
 		// The key came to life again and was written before its old node was collected.
-		if id, ok, packed := a.at(k); packed || ok && a.nodes[id].persisted {
+		// So it is with one that garbage will be read by: that dies when it is collected.
+		if id, ok, stored := a.at(k); stored || ok && a.nodes[id].persisted || a.garbageLacks(k) {
 			delete(c.doomed, k)
 			continue
 		}
@@ -126,8 +127,17 @@ func (c *Checkpoint) Seal() {
 	c.open = false
 }
 
-// Abort ends a checkpoint that could not be written.
-func (c *Checkpoint) Abort() { c.open = false }
+// Durable says that all entries that went to put are durable.
+func (c *Checkpoint) Durable() {
+	c.arena.away.Settle()
+	c.arena.away.vain = 0
+}
+
+// Abort ends a checkpoint that could not be written. Nobody knows which of its entries the store has.
+func (c *Checkpoint) Abort() {
+	c.open = false
+	c.arena.away.Stay()
+}
 
 // NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes
 // were cut off before the checkpoint began, so that with the new position nothing leads to them; a
@@ -162,8 +172,8 @@ func (c *Checkpoint) freed(nd *node) {
 // may lead to its key, so that it has to be there: as it was, or as the node that has come in its
 // place.
 func (c *Checkpoint) replaced(nd *node) {
-	switch now, ok, packed := c.arena.at(nd.key()); {
-	case packed: // it was written
+	switch now, ok, stored := c.arena.at(nd.key()); {
+	case stored || c.arena.garbageLacks(nd.key()): // it was written, and garbage may still be read by its page
 	case ok:
 		c.work = append(c.work, now)
 	case nd.persisted:
@@ -175,6 +185,9 @@ func (c *Checkpoint) write(nd *node) {
 	nd.persisted = true
 	delete(c.arena.deadKeys, nd.key()) // the key has come to life again
 	delete(c.doomed, nd.key())
+	if c.arena.away.most > 0 && nd.level == 0 {
+		c.arena.away.Written(nd.key().leaf())
+	}
 	c.put(nd.key().bytes(), c.arena.encodeNode(nd))
 }
 

@@ -10,6 +10,8 @@
 //	map.go         the tree: setting a state, setting data, looking a window up
 //	references.go  what its layers refer to, as the space counts it
 //	packed.go      leaves that nobody needs for a while: which are packed, and when
+//	absent.go      leaves that are not in memory: who needs one, and how it comes back
+//	evict.go       which leaves leave memory, and when
 //	run.go         walking over runs of equal state
 //	home.go        homes of windows that are promised their space; taking grains for them
 //	ref.go         references to ranges at a point in time

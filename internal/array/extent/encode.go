@@ -66,7 +66,7 @@ func (a *Arena) encodeNode(nd *node) []byte {
 	b := make([]byte, 0, fanout*8+64)
 	for _, s := range nd.slots {
 		switch s.Kind() {
-		case window.KindChild, window.KindPacked:
+		case window.KindChild, window.KindPacked, window.KindAbsent:
 			s = window.KindChild
 		case window.KindDetail:
 			s = window.KindDetail
@@ -113,4 +113,20 @@ func means(s window.Slot, level uint8) bool {
 		return level == 0
 	}
 	return s.Kind() == window.KindChild && level > 0
+}
+
+// decodeLeaf fills an empty leaf from its page, which has to have these sums. On an error the leaf is empty.
+func (a *Arena) decodeLeaf(nd *node, page []byte, want Sums) error {
+	err := a.decodeNode(nd, page)
+	for _, s := range nd.slots {
+		nd.sums.Add(a.windows.Sums(s))
+	}
+	if err == nil && nd.sums != want {
+		err = fmt.Errorf("a map page of volume %d has %+v, not %+v", nd.vol, nd.sums, want)
+	}
+	if err != nil {
+		a.windows.Forget(&nd.slots)
+		nd.slots, nd.sums = window.Leaf{}, Sums{}
+	}
+	return err
 }

@@ -105,7 +105,7 @@ func TestDamagedEntries(t *testing.T) {
 		t.Errorf("data in a page above the leaves: %v", err)
 	}
 	m, err := load(map[string][]byte{node: leaf(64<<layout.WindowShift<<3 | 3), "r\x00\x00\x00\x00": root(5, 1)})
-	if err != nil || m.CountReferences() {
+	if err != nil || m.CountReferences(nil) == nil {
 		t.Errorf("data behind the end of the space: %v", err)
 	}
 }
@@ -146,8 +146,8 @@ func TestFlippedBits(t *testing.T) {
 			}
 			damaged[k] = b
 		}
-		if m, err := load(damaged); err == nil && m.CountReferences() {
-			m.FindHomes()
+		if m, err := load(damaged); err == nil && m.CountReferences(nil) == nil {
+			m.FindHomes(nil)
 			m.Entries(70000)
 		}
 	}

@@ -181,9 +181,11 @@ const anchorSlots = 1 << 20
 
 // AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that
 // is not entitled yet and has no grain of its own. Where there is too much to look at, it is one for each
-// window of the rest: too much rather than too little.
-func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
+// window of the rest: too much rather than too little. So it is for leaves that are absent: guessed says
+// that there were some.
+func (m *Map) AnchorCost(ranges []block.Range) (grains int64, guessed bool) {
 	a, left := m.arena, anchorSlots
+	a.away.guessed = false
 	a.sorted = append(a.sorted[:0], ranges...)
 	slices.SortFunc(a.sorted, func(x, y block.Range) int { return cmp.Compare(x.Start, y.Start) })
 	next := uint64(0) // the first window that is not counted yet
@@ -197,7 +199,7 @@ func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 			grains, next, left = grains+n, end, left-looked
 		}
 	}
-	return grains
+	return grains, a.away.guessed
 }
 
 // anchorCost is AnchorCost of windows [lo, hi) below a slot at the given height that begins at window
@@ -215,7 +217,11 @@ func (m *Map) anchorCost(s window.Slot, height uint8, base, lo, hi uint64, most 
 	if whole := lo <= base && hi >= base+span; whole && (sums.Data == 0 || sums.Promised == int64(span)) {
 		return int64(span) - sums.Promised, 1
 	}
-	if s.Kind() == window.KindPacked {
+	switch s.Kind() {
+	case window.KindAbsent:
+		m.arena.away.guessed = true
+		return min(int64(min(hi, base+span)-max(lo, base)), int64(span)-sums.Promised), 1
+	case window.KindPacked:
 		m.look(s, base>>fanoutBits, func(nd *node) { grains, slots = m.anchorCostBelow(nd, height, base, lo, hi, most) })
 		return grains, slots
 	}

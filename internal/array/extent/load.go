@@ -5,6 +5,7 @@ package extent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -108,10 +109,20 @@ func (l *Loader) AddNode(key, value []byte) error {
 	}
 	l.attach(nd)
 	l.here = append(l.here, loaded{k.index, window.Child(id)})
-	if k.level == 0 && a.leafBytes() > a.LeafBytes {
-		a.packInto(&l.here[len(l.here)-1].slot, id, nd)
+	if k.level == 0 {
+		l.keep(&l.here[len(l.here)-1].slot, id, nd)
 	}
 	return nil
+}
+
+// keep packs a leaf, or has it leave at once, where there are too many.
+func (l *Loader) keep(s *window.Slot, id uint32, nd *node) {
+	switch a := l.arena; {
+	case a.away.most > 0 && a.over() && nd.index != l.m.end:
+		a.dropLeaf(s, id, nd)
+	case a.leafBytes() > a.LeafBytes:
+		a.packInto(s, id, nd)
+	}
 }
 
 // rise goes on with nodes of a level: what lies below the one under it has no node above it.
@@ -163,14 +174,20 @@ func (l *Loader) orphan(list []loaded) {
 	a := l.arena
 	for _, x := range list {
 		id, nd := uint32(x.slot.Value()), (*node)(nil)
-		if x.slot.Kind() == window.KindPacked {
+		switch x.slot.Kind() {
+		case window.KindAbsent:
+			a.away.leaves--
+			a.liveNodes--
+			a.deadKeys[nodeKey{l.m.vol, 0, x.index}] = struct{}{}
+			continue
+		case window.KindPacked:
 			id, nd = a.unpack(x.slot, l.m.vol, x.index)
-		} else {
+		default:
 			nd = a.nodes[id]
 		}
 		for i, s := range nd.slots {
 			switch s.Kind() {
-			case window.KindChild, window.KindPacked:
+			case window.KindChild, window.KindPacked, window.KindAbsent:
 				l.orphan([]loaded{{nd.index<<fanoutBits | uint64(i), s}})
 			case window.KindDetail:
 				l.m.dropWindow(s)
@@ -188,34 +205,66 @@ func (l *Loader) End() {
 	slices.Sort(a.deadRoots)
 }
 
+// Pages calls fn for the pages of leaves whose keys have a prefix, in their order.
+type Pages func(prefix []byte, fn func(key, value []byte) error) error
+
+// eachAbsent calls fn for each absent leaf of a map as a node, with what reads its page. fn looks at nothing
+// that is packed.
+func (m *Map) eachAbsent(read Pages, fn func(nd *node)) error {
+	if m.arena.away.leaves == 0 {
+		return nil
+	}
+	prefix := nodeKey{m.vol, 0, 0}.bytes()[:nodeKeyBytes-8]
+	return read(prefix, func(key, value []byte) error {
+		k := nodeKeyOf(key)
+		s := m.arena.slotAt(k)
+		if s == nil || s.Kind() != window.KindAbsent {
+			return nil
+		}
+		return m.lookPage(*s, k.index, value, fn)
+	})
+}
+
+// ErrBehind says that a map leads behind the end of its space.
+var ErrBehind = errors.New("the map points beyond the end of its space")
+
 // CountReferences counts the references of a loaded map in its space, and takes the grains that
-// nobody had yet. It returns false when the map leads behind the end of the space. Preconditions:
-// EndLoading.
-func (m *Map) CountReferences() (ok bool) {
-	ok = true
+// nobody had yet. It reads the pages of absent leaves. Preconditions: EndLoading.
+func (m *Map) CountReferences(read Pages) (err error) {
 	grains := uint64(m.space.Grains())
-	m.eachReference(m.root, func(g uint64) {
+	count := func(g uint64) {
 		if g >= grains {
-			ok = false
+			err = ErrBehind
 			return
 		}
 		m.space.Recount(g, m.tenant)
+	}
+	m.eachReference(m.root, count)
+	if err != nil {
+		return err
+	}
+	failed := m.eachAbsent(read, func(nd *node) {
+		for _, s := range &nd.slots {
+			m.eachGrain(s, count)
+		}
 	})
-	return ok
+	return cmp.Or(failed, err)
 }
 
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. Preconditions: the references of all maps of the space are counted, and the tenant is
-// entitled.
-func (m *Map) FindHomes() {
+// first. It reads the pages of absent leaves. Preconditions: the references of all maps of the space are
+// counted, and the tenant is entitled.
+func (m *Map) FindHomes(read Pages) error {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
-		return
+		return nil
 	}
-	m.eachWindow(m.root, 0, func(w uint64, s window.Slot) {
+	find := func(w uint64, s window.Slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {
 			m.adopt(s, w, false)
 		}
-	})
+	}
+	m.eachWindow(m.root, 0, find)
+	return m.eachAbsent(read, func(nd *node) { m.eachWindowOf(nd, find) })
 }
 
 // eachWindow calls fn for every window with data below s, which leads to the node of an index. fn

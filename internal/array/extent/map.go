@@ -30,6 +30,7 @@ type Map struct {
 	abandoned bool   // no checkpoint writes the root
 	sum       Sums   // of the whole root span
 	leaf      uint64 // index of the one whose windows are being edited, for audits
+	end       uint64 // index of the leaf in which the volume ends
 }
 
 // Sums counts sectors by state; unmapped is the rest.
@@ -50,6 +51,7 @@ type Config struct {
 func (a *Arena) NewMap(c Config) *Map {
 	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume,
 		levels: levelsFor(c.Sectors), thick: c.Thick}
+	m.SetEnd(c.Sectors)
 	for len(a.maps) <= int(c.Volume) {
 		a.maps = append(a.maps, nil)
 	}
@@ -177,6 +179,8 @@ func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node) {
 		return id, m.arena.nodes[id]
 	case window.KindPacked:
 		return m.unpackAt(s, index)
+	case window.KindAbsent:
+		return m.readAt(s, index)
 	}
 	if level == 0 {
 		m.arena.trim()
@@ -216,7 +220,7 @@ func (m *Map) slotSums(s window.Slot, height uint8) Sums {
 	switch s.Kind() {
 	case window.KindChild:
 		return m.arena.nodes[s.Value()].sums
-	case window.KindDetail, window.KindPacked:
+	case window.KindDetail, window.KindPacked, window.KindAbsent:
 		return m.arena.windows.Sums(s)
 	}
 	return window.Uniform(s.Kind(), int64(1)<<spanShift(height))
@@ -263,12 +267,17 @@ func (m *Map) find(w uint64) (window.Slot, uint64) {
 		nd = m.arena.nodes[s.Value()]
 		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
 	}
-	if s.Kind() == window.KindPacked {
+	if s.Kind() == window.KindPacked || s.Kind() == window.KindAbsent {
 		leaf := (w >> fanoutBits) & (uint64(1)<<(fanoutBits*uint(m.levels-1)) - 1)
-		_, nd = m.unpackAt(m.arena.slotAt(nodeKey{m.vol, 0, leaf}), leaf)
+		at := m.arena.slotAt(nodeKey{m.vol, 0, leaf})
+		if s.Kind() == window.KindPacked {
+			_, nd = m.unpackAt(at, leaf)
+		} else {
+			_, nd = m.readAt(at, leaf)
+		}
 		return nd.slots[w&(fanout-1)], 1
 	}
-	if height == 0 && m.arena.crowded {
+	if height == 0 && (m.arena.crowded || m.arena.away.leaves > 0) {
 		nd.used = true
 	}
 	span := uint64(1) << (fanoutBits * uint(height))
@@ -281,13 +290,9 @@ func (m *Map) HasData(w uint64) bool {
 	return s.Kind() == window.KindData || s.Kind() == window.KindDetail && m.arena.windows.Sums(s).Data > 0
 }
 
-// Entries counts the maximal runs of equal state (physically contiguous for
-// data) in the first n sectors. It walks the map: O(slots).
-func (m *Map) Entries(n uint64) int {
-	count := 0
-	m.Walk(block.Range{Count: n}, func(Run) bool { count++; return true })
-	return count
-}
+// SetEnd says how many sectors the volume has. The leaf in which it ends is always present, so that
+// SumsOf reads none. Preconditions: it is present.
+func (m *Map) SetEnd(sectors uint64) { m.end = leafOf(max(1, sectors) - 1) }
 
 // Grow raises the tree until it spans so many sectors.
 func (m *Map) Grow(sectors uint64) {

@@ -71,6 +71,11 @@ func (a *Arena) packInto(s *window.Slot, id uint32, nd *node) {
 		return
 	}
 	*s = packed
+	a.unplace(id, nd)
+}
+
+// unplace takes a leaf from the nodes that nothing leads to any more and whose windows have no memory.
+func (a *Arena) unplace(id uint32, nd *node) {
 	a.nodes[id] = nil
 	a.freeNodes = append(a.freeNodes, id)
 	a.loose--
@@ -99,7 +104,7 @@ func (m *Map) unpackAt(s *window.Slot, index uint64) (uint32, *node) {
 // fn looks at nothing that is packed.
 func (m *Map) look(s window.Slot, index uint64, fn func(nd *node)) {
 	a := m.arena
-	nd := &a.looked
+	nd := &a.away.looked
 	*nd = node{vol: m.vol, index: index}
 	nd.sums = a.windows.Copy(s, &nd.slots)
 	fn(nd)

@@ -56,12 +56,15 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 }
 
 // WalkStates is Walk for who asks for states alone: Phys says nothing, runs beside each other may be
-// of one state, and it ends when it has looked at so many slots. What lies below a node and is all
-// data counts as one.
+// of one state, and it ends when it has looked at so many slots, or before a leaf that is absent and not
+// all data. What lies below a node and is all data counts as one.
 func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 	for at, end := r.Start, r.End(); at < end && slots > 0; slots-- {
 		w := at >> layout.WindowShift
 		s, n := m.findState(w)
+		if s.Kind() == window.KindAbsent {
+			return
+		}
 		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
 		if s.Kind() == window.KindDetail {
 			if !m.runs(s, base, at-base, to-base, fn) {
@@ -82,7 +85,8 @@ func (m *Map) runs(s window.Slot, base, from, to uint64, fn func(Run) bool) bool
 	return more
 }
 
-// findState is find, but ends at a node below which all is data, and returns a slot of that kind.
+// findState is find, but ends at a node below which all is data, and returns a slot of that kind, or at
+// a leaf that is absent.
 func (m *Map) findState(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
 	for s.Leads() {
@@ -90,8 +94,11 @@ func (m *Map) findState(w uint64) (window.Slot, uint64) {
 			s = window.KindData
 			break
 		}
-		if s.Kind() == window.KindPacked {
+		switch s.Kind() {
+		case window.KindPacked:
 			return m.find(w)
+		case window.KindAbsent:
+			return s, 1
 		}
 		height--
 		s = m.arena.nodes[s.Value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]

@@ -36,10 +36,10 @@ func (a *Arena) NewSearch(space *alloc.Space, phys []uint64) *Search {
 func (s *Search) Places() []Place { return s.places }
 
 // Step looks at n slots, and those of one leaf and the nodes above it more, and reports whether there
-// is anything left to be found.
+// is anything left to be found, be it that it waits; see Await.
 func (s *Search) Step(n int) (more bool) {
 	m := s.next()
-	for ; m != nil && s.left > 0 && n > 0; m = s.next() {
+	for ; m != nil && s.left > 0 && n > 0 && s.waits == nil; m = s.next() {
 		if m.abandoned {
 			s.vol, s.leaf = s.vol+1, 0
 			continue

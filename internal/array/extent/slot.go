@@ -15,6 +15,12 @@ const maxLevels = 4
 // spanShift returns log2 of the sectors that one slot of a node at level spans.
 func spanShift(level uint8) uint { return layout.WindowShift + fanoutBits*uint(level) }
 
+// LeafSectors is what a leaf spans.
+const LeafSectors = fanout * layout.WindowSectors
+
+// leafOf returns the index of the leaf that a sector is in.
+func leafOf(sector uint64) uint64 { return sector >> spanShift(1) }
+
 func levelsFor(sectors uint64) uint8 {
 	l := uint8(1)
 	for uint64(1)<<spanShift(l) < sectors {

@@ -3,6 +3,7 @@ package extent
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
@@ -47,6 +48,7 @@ func (r *rig) step(nodes, limit int) {
 	for ; nodes > 0 && !c.sealed; nodes-- {
 		if len(c.batch) >= limit {
 			c.commit()
+			ck.Durable()
 			r.checkStore()
 		} else if !ck.Next() {
 			ck.Seal()
@@ -74,6 +76,7 @@ func (r *rig) removals(limit int) {
 		c.put(key, nil)
 	}
 	c.commit()
+	ck.Durable()
 	c.running = ck.MoreRemovals()
 }
 
@@ -111,6 +114,18 @@ func (r *rig) checkStore() {
 		}
 		follow(window.Slot(le.Uint64(root)), root[8], 0)
 	}
+}
+
+// pages implements Pages.
+func (c *testCheckpoint) pages(prefix []byte, fn func(key, value []byte) error) error {
+	for _, k := range slices.Sorted(maps.Keys(c.store)) {
+		if strings.HasPrefix(k, string(prefix)) {
+			if err := fn([]byte(k), c.store[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // loadAll loads the maps of an arena from a store, as a start does.
@@ -170,14 +185,19 @@ func (r *rig) crash() {
 	for r.arena.Collect(1 << 20) {
 	}
 	r.arena.EndLoading()
+	if err := r.arena.Err(); err != nil {
+		r.fatalf("%v", err)
+	}
 	for _, v := range r.vols {
 		r.count(v.sectors, 1)
-		if !v.m.CountReferences() {
-			r.fatalf("volume %d leads behind the end of the space", v.id)
+		if err := v.m.CountReferences(c.pages); err != nil {
+			r.fatalf("volume %d: %v", v.id, err)
 		}
 	}
 	for _, v := range r.vols {
 		r.account(v)
-		v.m.FindHomes()
+		if err := v.m.FindHomes(c.pages); err != nil {
+			r.fatalf("volume %d: %v", v.id, err)
+		}
 	}
 }

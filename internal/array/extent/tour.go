@@ -4,7 +4,9 @@ package extent
 
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // tour is a way through the maps of a space, volume by volume and leaf by leaf. It keeps nothing of
@@ -14,6 +16,32 @@ type tour struct {
 	space *alloc.Space
 	vol   uint32 // where it is: at this volume,
 	leaf  uint64 // and at the leaf with this index
+	// Wait has it wait for leaves that are absent, see Await; else they are read at once.
+	Wait  bool
+	waits *ticket.Queue // of the leaf that it waits for
+	skip  bool          // that leaf cannot be read
+}
+
+// Await has fn called when the tour can go on, and reports whether it waits for a leaf. What Step has said
+// before counts.
+func (t *tour) Await(fn func()) bool {
+	q := t.waits
+	if t.waits = nil; q == nil {
+		return false
+	}
+	t.arena.away.Call(q, func(err error) {
+		t.skip = err != nil
+		fn()
+	})
+	return true
+}
+
+// absent returns the slot of the leaf where the tour is, if that is absent.
+func (t *tour) absent(m *Map) (s window.Slot, yes bool) {
+	if t.arena.away.leaves > 0 {
+		s, _ = m.leafSlot(t.leaf)
+	}
+	return s, s.Kind() == window.KindAbsent
 }
 
 // next returns the map in which the tour goes on, nil if it has been everywhere.
@@ -29,8 +57,13 @@ func (t *tour) next() *Map {
 // visit calls see for the nodes that begin where the tour is, from the highest down to a leaf, or
 // until it returns false, and goes on to the next leaf. Where there is a state instead, it goes on
 // behind that. see gets the place that a node should be at, and nil for one that is not there. visit
-// returns the number of slots that were looked at.
+// returns the number of slots that were looked at. Where it waits for a leaf it has looked at nothing.
 func (t *tour) visit(m *Map, see func(nd *node, at nodeKey) bool) (slots int) {
+	_, absent := t.absent(m)
+	if absent && t.Wait && !t.skip {
+		t.waits = m.Missing(block.Range{Start: t.leaf << spanShift(1), Count: 1}, Look)
+		return 0
+	}
 	s, height := m.root, m.levels
 	shift := func() uint { return fanoutBits * uint(height-1) } // log2 of the leaves below s
 	for s.Kind() == window.KindChild {
@@ -47,10 +80,17 @@ func (t *tour) visit(m *Map, see func(nd *node, at nodeKey) bool) (slots int) {
 		height--
 		s = nd.slots[t.leaf>>shift()&(fanout-1)]
 	}
-	if s.Kind() == window.KindPacked {
+	switch s.Kind() {
+	case window.KindPacked:
 		slots += fanout
 		m.look(s, t.leaf, func(nd *node) { see(nd, nd.key()) })
+	case window.KindAbsent:
+		slots += fanout
+		if t.skip || m.lookAbsent(s, t.leaf, func(nd *node) { see(nd, nd.key()) }) != nil {
+			see(nil, nodeKey{m.vol, 0, t.leaf})
+		}
 	}
+	t.skip = false
 	t.leaf = (t.leaf>>shift() + 1) << shift()
 	return slots + 1
 }

@@ -45,6 +45,7 @@ type Engine struct {
 	freeOp   *op
 	freeRead *read
 	from     reading.From
+	freeLook *looking
 	edits    []nvlog.Edit
 	one      [1]block.Range
 	scratch  commitScratch

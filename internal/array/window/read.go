@@ -7,11 +7,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Sums returns the sums of a window, or of a packed leaf.
+// Sums returns the sums of a window, or of a leaf that is packed or absent.
 func (ws *Slab) Sums(w Slot) (s Sums) {
 	switch w.Kind() {
 	case KindPacked:
 		return ws.packed.sumsAt(w)
+	case KindAbsent:
+		return w.absentSums()
 	case KindDetail:
 	default:
 		return Uniform(w.Kind(), layout.WindowSectors)

@@ -1,0 +1,61 @@
+package extent
+
+import (
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestOrphanSparesThePageOfGarbage: a leaf that changed is cut off while a checkpoint runs, and so is the one that came in its
+// place, which was written, and has left memory. The first one is not written in its place: the page is what gives back the
+// references of the second.
+func TestOrphanSparesThePageOfGarbage(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(70000, false)
+	first := func(at uint64) {
+		g, ok := v.m.Allocate(at >> layout.WindowShift)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, at, 8, sector{block.Data, g<<layout.WindowShift + at%layout.WindowSectors})
+	}
+	first(0)
+	r.finish()
+	first(5 * layout.WindowSectors) // the leaf is dirty, and before the page above it
+	ck := r.arena.Checkpoint()
+	ck.Begin(r.ckpt.put)
+	r.ckpt.next, r.ckpt.running = len(r.edits), true
+	r.do(v, 0, LeafSectors, sector{})
+	first(9 * layout.WindowSectors) // another leaf comes in its place
+	k := nodeKey{v.id, 0, 0}
+	for s := r.arena.slotAt(k); r.arena.nodes[s.Value()].dirty; {
+		if !ck.Next() {
+			t.Fatal("the leaf that came is not written")
+		}
+	}
+	r.ckpt.commit()
+	ck.Durable()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if s := r.arena.slotAt(k); s.Kind() != window.KindAbsent {
+		t.Fatalf("the leaf is %#x", *s)
+	}
+	r.do(v, 0, LeafSectors, sector{})
+	if !r.arena.garbageLacks(k) {
+		t.Fatal("the leaf is not among the garbage")
+	}
+	for ck.Next() {
+	}
+	r.ckpt.commit()
+	ck.Durable()
+	r.checkAbsent()
+	r.collect()
+	if r.arena.Demand().Failed() > 0 || r.space.Allocated() != 0 {
+		t.Errorf("%d leaves could not be read, and %d grains are left", r.arena.Demand().Failed(), r.space.Allocated())
+	}
+}
