@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -29,9 +29,9 @@ func leavesRig(t *testing.T, wrap func(block.Store) block.Store) (*rig, *Volume)
 	t.Helper()
 	r := rigOver(t, Options{CacheBytes: 4 << 20}, wrap)
 	r.pool("p", PoolSpec{}, 512<<20)
-	v := r.volume("v", "p", 16*extent.LeafSectors*512, true)
+	v := r.volume("v", "p", 16*node.LeafSectors*512, true)
 	for leaf := range uint64(16) {
-		at := leaf * extent.LeafSectors
+		at := leaf * node.LeafSectors
 		mustOK(t, r.do(v, stamped(rng(at, 300), leaf<<20)))
 		mustOK(t, r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(at+100, 50)}))
 	}
@@ -67,7 +67,7 @@ func (m badMeta) Read(key []byte, done func([]byte, error)) {
 
 // leafRequests are requests of each kind that need the second leaf of a volume.
 func leafRequests(ref block.Ref) map[string]*block.Request {
-	const at = extent.LeafSectors
+	const at = node.LeafSectors
 	return map[string]*block.Request{
 		"read":     {Op: block.OpRead, Range: rng(at, 8), Data: [][]byte{make([]byte, 8*512)}},
 		"status":   {Op: block.OpStatus, Range: rng(at, 0), Extents: make([]block.Extent, 0, 4)},
@@ -77,7 +77,7 @@ func leafRequests(ref block.Ref) map[string]*block.Request {
 		"zeros":    {Op: block.OpWriteSame, Range: rng(at+8, 1000)},
 		"unmap":    unmap(0, rng(at+500, 8), rng(at+8, 8)),
 		"copy":     {Op: block.OpPlace, Range: rng(at+64, 8), Ref: ref, Origin: block.OriginXCopy},
-		"anchored": unmap(block.Anchor, rng(at+8, extent.LeafSectors)),
+		"anchored": unmap(block.Anchor, rng(at+8, node.LeafSectors)),
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRequestsWaitForLeaves(t *testing.T) {
 		for _, cancel := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, cancelled=%v", name, cancel), func(t *testing.T) {
 				r, v := leavesRig(t, func(s block.Store) block.Store { return s })
-				h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(15*extent.LeafSectors, 8)}}
+				h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(15*node.LeafSectors, 8)}}
 				mustOK(t, r.do(v, h))
 				r.evict()
 				was := *v.Map
@@ -126,7 +126,7 @@ func TestRequestsWaitForLeaves(t *testing.T) {
 // TestDamagedLeaf: a leaf that no copy has as it was is a medium error for who needs it, for no longer than it is so, and for
 // nobody else. Who covers all of it needs it not.
 func TestDamagedLeaf(t *testing.T) {
-	const leaf = extent.LeafSectors
+	const leaf = node.LeafSectors
 	s := &badReads{}
 	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
 	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(15*leaf, 8)}}
@@ -172,7 +172,7 @@ func TestDamagedLeaf(t *testing.T) {
 // TestGarbageOfAbsentLeaves: what was cut off with leaves that are absent gives its space back, a pool that needs that waits for
 // it, and where a leaf is made again nothing of the old one is lost.
 func TestGarbageOfAbsentLeaves(t *testing.T) {
-	const leaf = extent.LeafSectors
+	const leaf = node.LeafSectors
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
 	p := r.a.Pool("p")
 	for range 2 {
@@ -212,7 +212,7 @@ func TestGarbageOfAbsentLeaves(t *testing.T) {
 // TestStopWithAbsentGarbage: an array stops although leaves of its garbage are absent; the next start removes them.
 func TestStopWithAbsentGarbage(t *testing.T) {
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
-	cut := unmap(0, rng(0, 15*extent.LeafSectors))
+	cut := unmap(0, rng(0, 15*node.LeafSectors))
 	cut.Done = func(*block.Request) {}
 	v.Submit([]*block.Request{cut})
 	stopped := false
@@ -232,9 +232,9 @@ func TestStopWithAbsentGarbage(t *testing.T) {
 func TestStartWithFewLeaves(t *testing.T) {
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
 	sums := v.Map.Sums()
-	thick := r.volume("thick", "p", 3*extent.LeafSectors*512, false)
+	thick := r.volume("thick", "p", 3*node.LeafSectors*512, false)
 	for leaf := range uint64(3) {
-		mustOK(t, r.do(thick, write(leaf*extent.LeafSectors+7, 500)))
+		mustOK(t, r.do(thick, write(leaf*node.LeafSectors+7, 500)))
 	}
 	mustOK(t, r.do(v, write(7, 3))) // for the log
 	want := r.a.Check(true)
@@ -249,7 +249,7 @@ func TestStartWithFewLeaves(t *testing.T) {
 		if bytes > 0 && leaves < pages-6 || bytes == 0 && leaves > 0 {
 			t.Errorf("%d bytes: of %d pages %d leaves are absent", bytes, pages, leaves)
 		}
-		if !r.reads(r.a.Volume("v"), rng(4*extent.LeafSectors, 100), 4<<20) {
+		if !r.reads(r.a.Volume("v"), rng(4*node.LeafSectors, 100), 4<<20) {
 			t.Errorf("%d bytes: a leaf is read wrongly", bytes)
 		}
 	}
@@ -274,7 +274,7 @@ func TestEntriesOfAbsentLeaves(t *testing.T) {
 
 // TestResizeThroughAbsentLeaves: a volume takes a size that ends in a leaf that is absent.
 func TestResizeThroughAbsentLeaves(t *testing.T) {
-	const leaf = extent.LeafSectors
+	const leaf = node.LeafSectors
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
 	for _, sectors := range []uint64{9*leaf + 200, 9 * leaf, 4*leaf + 80, 20 * leaf, 4*leaf + 40} {
 		r.evict()
@@ -300,7 +300,7 @@ func TestResizeThroughAbsentLeaves(t *testing.T) {
 
 // TestAnchorsNeedExactCosts: where the pool has just the space that anchoring takes, leaves are read to know that.
 func TestAnchorsNeedExactCosts(t *testing.T) {
-	const leaf = extent.LeafSectors
+	const leaf = node.LeafSectors
 	r := newRig(t, Options{}, false)
 	p := r.pool("p", PoolSpec{}, 32<<20)
 	v := r.volume("v", "p", 3*leaf*512, true)

@@ -13,6 +13,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/provision"
@@ -92,7 +93,7 @@ func (o *Options) fill() {
 		o.CheckpointBytes = checkpoint.BatchBytes
 	}
 	if o.LeafBytes == 0 {
-		o.LeafBytes = extent.DefaultLeafBytes
+		o.LeafBytes = node.DefaultLeafBytes
 	}
 	if o.MapBytes == 0 {
 		o.MapBytes = extent.DefaultMapBytes
@@ -184,8 +185,8 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, lifetime: lifetime{started: opt.Exec.Now()}}
 	set := pool.NewSet(a.exec, opt.Store)
-	if set.Arena.LeafBytes = opt.LeafBytes; !set.Payload {
-		set.Arena.LeafBytes = math.MaxUint64
+	if set.Arena.PackAbove(opt.LeafBytes); !set.Payload {
+		set.Arena.PackAbove(math.MaxUint64)
 	}
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)

@@ -61,7 +61,13 @@ const directions = `
 
 	array/nvlog, crc32c, metrics < array/backend;
 
-	array/alloc, array/window, array/demand < array/extent;
+	array/window < array/node;
+
+	array/alloc, array/window < array/hold;
+
+	array/alloc, array/window < array/home;
+
+	array/hold, array/home, array/node, array/demand < array/extent;
 
 	lab/plug < array/policy;
 
@@ -164,9 +170,9 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/window", "array/extent",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/window", "array/node", "array/demand", "array/hold", "array/home", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/reading", "array/lookup", "array/answer", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

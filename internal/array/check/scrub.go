@@ -8,6 +8,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -132,7 +133,7 @@ func (s *Scrub) fetch(v *pool.Volume, g block.Range, use extent.Use) (waits bool
 	return v.Map.Fetch(g, use, func(err error) {
 		if err != nil {
 			first := g.Start + v.Map.Present(g)
-			s.at = first - first%extent.LeafSectors + extent.LeafSectors
+			s.at = first - first%node.LeafSectors + node.LeafSectors
 			s.Unread++
 		}
 		s.step()

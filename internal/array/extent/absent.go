@@ -15,6 +15,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/demand"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
@@ -23,14 +24,13 @@ import (
 // away is what an arena knows of leaves that are absent.
 type away struct {
 	demand.Table
-	most    uint64               // bytes that leaves may take in memory; 0: none leaves
-	leaves  int                  // that are absent, garbage included
-	lost    map[nodeKey]struct{} // leaves of the garbage that cannot be read, and will not be collected
-	rest    bool                 // no leaf of the garbage is read any more
-	err     error                // of the first that could not be read while maps were loaded
-	inCalls int                  // leaves that were read within a call of a running array
-	guessed bool                 // AnchorCost has come by one
-	looked  node                 // one that is packed or absent, and is only looked at
+	most    uint64                // bytes that leaves may take in memory; 0: none leaves
+	leaves  int                   // that are absent, garbage included
+	lost    map[node.Key]struct{} // leaves of the garbage that cannot be read, and will not be collected
+	rest    bool                  // no leaf of the garbage is read any more
+	err     error                 // of the first that could not be read while maps were loaded
+	inCalls int                   // leaves that were read within a call of a running array
+	guessed bool                  // AnchorCost has come by one
 
 	// Where Evict goes on, and how often it has been everywhere in vain.
 	vol    uint32
@@ -43,12 +43,12 @@ type away struct {
 // are needed. heard is called when one has come, or could not, behind what those do who waited for it. It is
 // called before there are maps.
 func (a *Arena) Bound(bytes uint64, from demand.Source, heard func()) {
-	a.away.most, a.away.From, a.away.lost = bytes, from, map[nodeKey]struct{}{}
-	a.away.Hooks = demand.Hooks{Name: func(k demand.Key) []byte { return leafKey(k).bytes() }, Put: a.put, Heard: heard}
+	a.away.most, a.away.From, a.away.lost = bytes, from, map[node.Key]struct{}{}
+	a.away.Hooks = demand.Hooks{Name: func(k demand.Key) []byte { return leafKey(k).Bytes() }, Put: a.put, Heard: heard}
 }
 
-func leafKey(k demand.Key) nodeKey { return nodeKey{k.Volume, 0, k.Leaf} }
-func (k nodeKey) leaf() demand.Key { return demand.Key{Volume: k.vol, Leaf: k.index} }
+func leafKey(k demand.Key) node.Key  { return node.LeafKey(k.Volume, k.Leaf) }
+func demandOf(k node.Key) demand.Key { return demand.Key{Volume: k.Vol, Leaf: k.Index} }
 
 // Demand returns what is wanted of leaves that are absent.
 func (a *Arena) Demand() *demand.Table { return &a.away.Table }
@@ -84,31 +84,31 @@ const (
 // if there is none. See demand.Table.Read.
 func (m *Map) Missing(r block.Range, use Use) *ticket.Queue {
 	if k, ok := m.missing(r, use); ok {
-		return m.arena.away.Read(k.leaf())
+		return m.arena.away.Read(demandOf(k))
 	}
 	return nil
 }
 
 // missing returns the key of the first leaf that a use of a range needs and that is absent.
-func (m *Map) missing(r block.Range, use Use) (k nodeKey, ok bool) {
+func (m *Map) missing(r block.Range, use Use) (k node.Key, ok bool) {
 	if m.arena.away.leaves == 0 || r.Count == 0 {
 		return k, false
 	}
-	first, last := leafOf(r.Start), leafOf(r.End()-1)
+	first, last := node.LeafOf(r.Start), node.LeafOf(r.End()-1)
 	switch use {
 	case SetState: // leaves that it covers are cut off
-		if s, _ := m.leafSlot(first); r.Start%LeafSectors != 0 && m.lacks(s, first, use) {
-			return nodeKey{m.vol, 0, first}, true
+		if s, _ := m.leafSlot(first); r.Start%node.LeafSectors != 0 && m.lacks(s, first, use) {
+			return node.LeafKey(m.vol, first), true
 		}
 		s, _ := m.leafSlot(last)
-		return nodeKey{m.vol, 0, last}, r.End()%LeafSectors != 0 && m.lacks(s, last, use)
+		return node.LeafKey(m.vol, last), r.End()%node.LeafSectors != 0 && m.lacks(s, last, use)
 	case States:
 		last = first
 	}
 	for leaf := first; leaf <= last; {
 		s, n := m.leafSlot(leaf)
 		if m.lacks(s, leaf, use) {
-			return nodeKey{m.vol, 0, leaf}, true
+			return node.LeafKey(m.vol, leaf), true
 		}
 		if use == SetData {
 			n = 1 // each that is not there is made
@@ -122,12 +122,12 @@ func (m *Map) missing(r block.Range, use Use) (k nodeKey, ok bool) {
 func (m *Map) lacks(s window.Slot, leaf uint64, use Use) bool {
 	switch {
 	case s.Kind() == window.KindAbsent:
-		return use != States || m.arena.windows.Sums(s).Data != LeafSectors
+		return use != States || m.arena.nodes.Windows.Sums(s).Data != node.LeafSectors
 	case s.Leads() || use < SetData:
 		return false
 	}
 	// A leaf is made there. One with its key that is among the garbage has to be here before that.
-	return m.arena.garbageLacks(nodeKey{m.vol, 0, leaf})
+	return m.arena.garbageLacks(node.LeafKey(m.vol, leaf))
 }
 
 // Present returns the number of sectors of a range before the first leaf of it that is absent.
@@ -136,7 +136,7 @@ func (m *Map) Present(r block.Range) uint64 {
 	if !ok {
 		return r.Count
 	}
-	return max(r.Start, k.index*LeafSectors) - r.Start
+	return max(r.Start, k.Index*node.LeafSectors) - r.Start
 }
 
 // Keep keeps the leaves of a range in memory that a use of it needs. Where no leaf ever leaves it does nothing.
@@ -144,7 +144,7 @@ func (m *Map) Keep(p *demand.Pins, r block.Range, use Use) {
 	if m.arena.away.most == 0 || r.Count == 0 {
 		return
 	}
-	first, last := leafOf(r.Start), leafOf(r.End()-1)
+	first, last := node.LeafOf(r.Start), node.LeafOf(r.End()-1)
 	switch {
 	case use == States:
 		last = first
@@ -172,9 +172,9 @@ func (m *Map) leafSlot(leaf uint64) (s window.Slot, n uint64) {
 	height := m.levels
 	for s.Kind() == window.KindChild && height > 1 {
 		height--
-		s = m.arena.nodes[s.Value()].slots[leaf>>(fanoutBits*uint(height-1))&(fanout-1)]
+		s = m.arena.nodes.At(uint32(s.Value())).Slots[leaf>>(node.FanoutBits*uint(height-1))&(node.Fanout-1)]
 	}
-	n = uint64(1) << (fanoutBits * uint(height-1))
+	n = uint64(1) << (node.FanoutBits * uint(height-1))
 	return s, n - leaf&(n-1)
 }
 
@@ -198,28 +198,22 @@ func (a *Arena) put(at demand.Key, page []byte, err error) error {
 }
 
 // bringIn makes the absent leaf that a slot stands for a node again, as its page says.
-func (a *Arena) bringIn(s *window.Slot, k nodeKey, page []byte) (uint32, *node, error) {
-	a.trim()
-	id, nd := a.place(k.vol, 0, k.index)
-	nd.persisted, nd.used = true, true
-	if err := a.decodeLeaf(nd, page, a.windows.Sums(*s)); err != nil {
-		a.unplace(id, nd)
-		return 0, nil, err
+func (a *Arena) bringIn(s *window.Slot, k node.Key, page []byte) (id uint32, nd *node.Node, err error) {
+	if id, nd, err = a.nodes.Restore(s, k, page); err == nil {
+		a.away.leaves--
+		a.away.vain = 0
 	}
-	*s = window.Child(id)
-	a.away.leaves--
-	a.away.vain = 0
-	return id, nd, nil
+	return id, nd, err
 }
 
 // readAt makes the absent leaf that a slot stands for a node again, within the call: while maps are
 // loaded, when nobody is served. A running array has waited for it before (Missing).
-func (m *Map) readAt(s *window.Slot, index uint64) (id uint32, nd *node) {
-	a, k := m.arena, nodeKey{m.vol, 0, index}
+func (m *Map) readAt(s *window.Slot, index uint64) (id uint32, nd *node.Node) {
+	a, k := m.arena, node.LeafKey(m.vol, index)
 	if !a.loading {
 		a.away.inCalls++
 	}
-	page, err := a.away.ReadNow(k.leaf())
+	page, err := a.away.ReadNow(demandOf(k))
 	if err == nil {
 		id, nd, err = a.bringIn(s, k, page)
 	}
@@ -231,8 +225,8 @@ func (m *Map) readAt(s *window.Slot, index uint64) (id uint32, nd *node) {
 	case a.away.err == nil:
 		a.away.err = fmt.Errorf("a map page of volume %d: %w", m.vol, err)
 	}
-	id, nd = a.place(m.vol, 0, index) // what becomes of it does not matter any more
-	nd.persisted = true
+	id, nd = a.nodes.Place(k) // what becomes of it does not matter any more
+	nd.Persisted = true
 	*s = window.Child(id)
 	a.away.leaves--
 	return id, nd
@@ -240,23 +234,10 @@ func (m *Map) readAt(s *window.Slot, index uint64) (id uint32, nd *node) {
 
 // lookAbsent calls fn with an absent leaf as a node, which nothing leads to and which is gone behind it. It
 // waits for the store.
-func (m *Map) lookAbsent(s window.Slot, index uint64, fn func(nd *node)) error {
+func (m *Map) lookAbsent(s window.Slot, index uint64, fn func(nd *node.Node)) error {
 	page, err := m.arena.away.ReadNow(demand.Key{Volume: m.vol, Leaf: index})
 	if err != nil {
 		return err
 	}
-	return m.lookPage(s, index, page, fn)
-}
-
-// lookPage is lookAbsent of a leaf whose page somebody has read.
-func (m *Map) lookPage(s window.Slot, index uint64, page []byte, fn func(nd *node)) error {
-	a := m.arena
-	nd := &a.away.looked
-	*nd = node{vol: m.vol, index: index, persisted: true}
-	if err := a.decodeLeaf(nd, page, a.windows.Sums(s)); err != nil {
-		return err
-	}
-	fn(nd)
-	a.windows.Forget(&nd.slots)
-	return nil
+	return m.arena.nodes.LookPage(s, node.LeafKey(m.vol, index), page, fn)
 }

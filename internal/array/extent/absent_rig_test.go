@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/demand"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -90,14 +91,14 @@ func (r *rig) need(v *volume, g block.Range, use Use) bool {
 // checkAbsent verifies that each absent leaf is in the store as it says, and that no other one has its key.
 func (r *rig) checkAbsent() {
 	r.t.Helper()
-	seen, leaves := map[nodeKey]bool{}, 0
-	var below func(s window.Slot, k nodeKey, next int, garbage bool)
-	below = func(s window.Slot, k nodeKey, next int, garbage bool) {
+	seen, leaves := map[node.Key]bool{}, 0
+	var below func(s window.Slot, k node.Key, next int, garbage bool)
+	below = func(s window.Slot, k node.Key, next int, garbage bool) {
 		switch s.Kind() {
 		case window.KindChild:
-			if nd := r.arena.nodes[s.Value()]; nd.level > 0 {
-				for i := next; i < fanout; i++ {
-					below(nd.slots[i], nodeKey{k.vol, nd.level - 1, k.index<<fanoutBits | uint64(i)}, 0, garbage)
+			if nd := r.arena.nodes.At(uint32(s.Value())); nd.Level > 0 {
+				for i := next; i < node.Fanout; i++ {
+					below(nd.Slots[i], node.KeyAt(k.Vol, nd.Level-1, k.Index<<node.FanoutBits|uint64(i)), 0, garbage)
 				}
 				return
 			}
@@ -107,7 +108,7 @@ func (r *rig) checkAbsent() {
 				r.fatalf("two absent leaves have the key %+v", k)
 			}
 			seen[k] = true
-			if err := (&Map{arena: r.arena, vol: k.vol}).lookPage(s, k.index, r.ckpt.store[string(k.bytes())], func(*node) {}); err != nil {
+			if err := r.arena.nodes.LookPage(s, k, r.ckpt.store[string(k.Bytes())], func(*node.Node) {}); err != nil {
 				r.fatalf("leaf %+v is not in the store as it was: %v", k, err)
 			}
 			return
@@ -123,14 +124,14 @@ func (r *rig) checkAbsent() {
 		for _, c := range g.list {
 			level := uint8(0)
 			if c.slot.Kind() == window.KindChild {
-				level = r.arena.nodes[c.slot.Value()].level
+				level = r.arena.nodes.At(uint32(c.slot.Value())).Level
 			}
-			below(c.slot, nodeKey{c.vol, level, c.index}, c.next, true)
+			below(c.slot, node.KeyAt(c.vol, level, c.index), c.next, true)
 		}
 	}
 	for _, m := range r.arena.maps {
 		if m != nil {
-			below(m.root, nodeKey{m.vol, m.levels - 1, 0}, 0, false)
+			below(m.root, node.KeyAt(m.vol, m.levels-1, 0), 0, false)
 		}
 	}
 	if leaves != r.arena.away.leaves {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -29,10 +30,10 @@ func TestOrphanSparesThePageOfGarbage(t *testing.T) {
 	ck := r.arena.Checkpoint()
 	ck.Begin(r.ckpt.put)
 	r.ckpt.next, r.ckpt.running = len(r.edits), true
-	r.do(v, 0, LeafSectors, sector{})
+	r.do(v, 0, node.LeafSectors, sector{})
 	first(9 * layout.WindowSectors) // another leaf comes in its place
-	k := nodeKey{v.id, 0, 0}
-	for s := r.arena.slotAt(k); r.arena.nodes[s.Value()].dirty; {
+	k := node.LeafKey(v.id, 0)
+	for s := r.arena.slotAt(k); r.arena.nodes.At(uint32(s.Value())).Dirty; {
 		if !ck.Next() {
 			t.Fatal("the leaf that came is not written")
 		}
@@ -45,7 +46,7 @@ func TestOrphanSparesThePageOfGarbage(t *testing.T) {
 	if s := r.arena.slotAt(k); s.Kind() != window.KindAbsent {
 		t.Fatalf("the leaf is %#x", *s)
 	}
-	r.do(v, 0, LeafSectors, sector{})
+	r.do(v, 0, node.LeafSectors, sector{})
 	if !r.arena.garbageLacks(k) {
 		t.Fatal("the leaf is not among the garbage")
 	}

@@ -4,7 +4,11 @@
 
 package extent
 
-import "github.com/arraysim/arraysim/internal/array/window"
+import (
+	"github.com/arraysim/arraysim/internal/array/demand"
+	"github.com/arraysim/arraysim/internal/array/node"
+	"github.com/arraysim/arraysim/internal/array/window"
+)
 
 // DefaultMapBytes is what leaves may take of memory, where nobody says anything else: those of some 8 TiB that
 // were written at random in 4 KiB, or of far more that were written in sequence.
@@ -20,7 +24,7 @@ func (a *Arena) Crowded() bool {
 }
 
 // over reports whether leaves take more memory than they may.
-func (a *Arena) over() bool { return a.leafBytes()+a.windows.PackedBytes() > a.away.most }
+func (a *Arena) over() bool { return a.nodes.MemoryBytes() > a.away.most }
 
 // Evict looks at up to n slots and has leaves leave that are as the store has them and that nobody has looked
 // at since it came by last, as long as all of them take more memory than they may. Nobody holds a leaf, or
@@ -54,7 +58,7 @@ func (a *Arena) evicting() *Map {
 				return nil
 			}
 		}
-		if m := a.maps[w.vol]; m != nil && w.leaf>>(fanoutBits*uint(m.levels-1)) == 0 {
+		if m := a.maps[w.vol]; m != nil && w.leaf>>(node.FanoutBits*uint(m.levels-1)) == 0 {
 			return m
 		}
 		w.vol, w.leaf = w.vol+1, 0
@@ -65,17 +69,17 @@ func (a *Arena) evicting() *Map {
 // leafFrom returns the slot of the first leaf at or behind an index, which becomes that leaf's, nil if there is
 // none among the next slots; then the index is where to go on. It takes the slots that it looks at from n.
 func (m *Map) leafFrom(leaf *uint64, n *int) *window.Slot {
-	for end := uint64(1) << (fanoutBits * uint(m.levels-1)); *leaf < end && *n > 0; *n-- {
+	for end := uint64(1) << (node.FanoutBits * uint(m.levels-1)); *leaf < end && *n > 0; *n-- {
 		s, height := &m.root, m.levels
 		for height > 1 && s.Kind() == window.KindChild {
 			height--
-			s = &m.arena.nodes[s.Value()].slots[*leaf>>(fanoutBits*uint(height-1))&(fanout-1)]
+			s = &m.arena.nodes.At(uint32(s.Value())).Slots[*leaf>>(node.FanoutBits*uint(height-1))&(node.Fanout-1)]
 		}
 		if s.Leads() {
 			*n--
 			return s
 		}
-		shift := fanoutBits * uint(height-1)
+		shift := node.FanoutBits * uint(height-1)
 		*leaf = (*leaf>>shift + 1) << shift
 	}
 	return nil
@@ -84,32 +88,19 @@ func (m *Map) leafFrom(leaf *uint64, n *int) *window.Slot {
 // leaves has a leaf leave that a slot leads to, if it may, and reports whether it has, or may the next time.
 func (a *Arena) leaves(m *Map, s *window.Slot, leaf uint64) bool {
 	switch {
-	case s.Kind() == window.KindAbsent || leaf == m.end || a.away.Needed(nodeKey{m.vol, 0, leaf}.leaf()):
+	case s.Kind() == window.KindAbsent || leaf == m.end || a.away.Needed(demand.Key{Volume: m.vol, Leaf: leaf}):
 		return false
 	case s.Kind() == window.KindPacked:
-		packed := *s
-		*s = window.Absent(a.windows.Sums(packed))
-		a.windows.Release(packed)
-		a.away.leaves++
-		return true
-	}
-	id := uint32(s.Value())
-	nd := a.nodes[id]
-	switch {
-	case nd.dirty:
-		return false
-	case nd.used:
-		nd.used = false
 	default:
-		a.dropLeaf(s, id, nd)
+		switch nd := a.nodes.At(uint32(s.Value())); {
+		case nd.Dirty:
+			return false
+		case nd.Used:
+			nd.Used = false
+			return true
+		}
 	}
-	return true
-}
-
-// dropLeaf makes a leaf absent that a slot leads to and that the store has as it is here.
-func (a *Arena) dropLeaf(s *window.Slot, id uint32, nd *node) {
-	*s = window.Absent(nd.sums)
-	a.windows.Forget(&nd.slots)
-	a.unplace(id, nd)
+	a.nodes.Drop(s)
 	a.away.leaves++
+	return true
 }

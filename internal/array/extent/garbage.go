@@ -8,6 +8,8 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/demand"
+	"github.com/arraysim/arraysim/internal/array/home"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
@@ -111,8 +113,7 @@ func (a *Arena) collect(i, n int) int {
 		c := &g.list[top]
 		switch c.slot.Kind() {
 		case window.KindPacked:
-			id, _ := a.unpack(c.slot, c.vol, c.index)
-			c.slot = window.Child(id)
+			a.nodes.Unpack(&c.slot, node.LeafKey(c.vol, c.index))
 		case window.KindAbsent:
 			if !a.passOver(g) {
 				return n
@@ -120,33 +121,33 @@ func (a *Arena) collect(i, n int) int {
 			continue
 		}
 		id := uint32(c.slot.Value())
-		nd := a.nodes[id]
+		nd := a.nodes.At(id)
 		m := &a.collected
-		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index}
+		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index, homes: home.Homes{Space: g.space, Windows: &a.nodes.Windows, Vol: c.vol}}
 		a.collecting(c.audited)
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
 		}
 		descended := false
-		for c.next < fanout && n > 0 {
-			s := nd.slots[c.next]
+		for c.next < node.Fanout && n > 0 {
+			s := nd.Slots[c.next]
 			c.next++
 			n--
 			if s.Leads() {
-				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<fanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
+				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<node.FanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
 				descended = true
 				break
 			}
 			switch {
 			case s.Uniform():
 			case homes:
-				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
+				m.dropGarbage(s, nd.Index<<node.FanoutBits|uint64(c.next-1))
 			default:
 				m.dropWindow(s)
 			}
 		}
-		if descended || c.next < fanout {
+		if descended || c.next < node.Fanout {
 			continue
 		}
 		a.freeNode(id, nd)
@@ -175,10 +176,10 @@ const readAhead = 16
 // start. Else it has that read, with others that come next, and returns false.
 func (a *Arena) passOver(g *garbage) bool {
 	top := len(g.list) - 1
-	k := nodeKey{g.list[top].vol, 0, g.list[top].index}
+	k := node.LeafKey(g.list[top].vol, g.list[top].index)
 	if _, lost := a.away.lost[k]; !lost && !a.loading {
 		if !a.away.rest {
-			a.away.Read(k.leaf())
+			a.away.Read(demandOf(k))
 			a.readNext(g, top)
 		}
 		return false
@@ -198,14 +199,14 @@ func (a *Arena) readNext(g *garbage, at int) {
 		return
 	}
 	c := &g.list[at-1]
-	nd := a.nodes[c.slot.Value()]
-	if nd.level != 1 {
+	nd := a.nodes.At(uint32(c.slot.Value()))
+	if nd.Level != 1 {
 		return
 	}
-	for i, n := c.next, 1; i < fanout && n < readAhead; i++ {
-		k := nodeKey{c.vol, 0, c.index<<fanoutBits | uint64(i)}
-		if _, lost := a.away.lost[k]; nd.slots[i].Kind() == window.KindAbsent && !lost {
-			a.away.Read(k.leaf())
+	for i, n := c.next, 1; i < node.Fanout && n < readAhead; i++ {
+		k := node.LeafKey(c.vol, c.index<<node.FanoutBits|uint64(i))
+		if _, lost := a.away.lost[k]; nd.Slots[i].Kind() == window.KindAbsent && !lost {
+			a.away.Read(demandOf(k))
 			n++
 		}
 	}
@@ -252,12 +253,12 @@ func (a *Arena) GarbageRead() *ticket.Queue {
 }
 
 // garbageLacks reports whether a leaf with a key is among the garbage and absent.
-func (a *Arena) garbageLacks(k nodeKey) bool {
-	return a.away.leaves > 0 && k.level == 0 && a.garbageSlot(k) != nil
+func (a *Arena) garbageLacks(k node.Key) bool {
+	return a.away.leaves > 0 && k.Level == 0 && a.garbageSlot(k) != nil
 }
 
 // garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
-func (a *Arena) garbageSlot(k nodeKey) *window.Slot {
+func (a *Arena) garbageSlot(k node.Key) *window.Slot {
 	for i := range a.garbage {
 		for j := range a.garbage[i].list {
 			if s := a.below(&a.garbage[i].list[j], k); s != nil {
@@ -269,29 +270,29 @@ func (a *Arena) garbageSlot(k nodeKey) *window.Slot {
 }
 
 // below returns the slot of the absent leaf with a key that is below a node of the garbage, or is it.
-func (a *Arena) below(c *cutOff, k nodeKey) *window.Slot {
+func (a *Arena) below(c *cutOff, k node.Key) *window.Slot {
 	s := &c.slot
-	if c.vol != k.vol {
+	if c.vol != k.Vol {
 		return nil
 	}
 	if s.Kind() == window.KindChild {
-		nd := a.nodes[s.Value()]
-		level := nd.level
-		if level == 0 || k.index>>(fanoutBits*uint(level)) != c.index {
+		nd := a.nodes.At(uint32(s.Value()))
+		level := nd.Level
+		if level == 0 || k.Index>>(node.FanoutBits*uint(level)) != c.index {
 			return nil
 		}
-		i := k.index >> (fanoutBits * uint(level-1)) & (fanout - 1)
+		i := k.Index >> (node.FanoutBits * uint(level-1)) & (node.Fanout - 1)
 		if int(i) < c.next { // it was looked at
 			return nil
 		}
-		for s = &nd.slots[i]; level > 1 && s.Kind() == window.KindChild; {
+		for s = &nd.Slots[i]; level > 1 && s.Kind() == window.KindChild; {
 			level--
-			s = &a.nodes[s.Value()].slots[k.index>>(fanoutBits*uint(level-1))&(fanout-1)]
+			s = &a.nodes.At(uint32(s.Value())).Slots[k.Index>>(node.FanoutBits*uint(level-1))&(node.Fanout-1)]
 		}
 		if level > 1 {
 			return nil
 		}
-	} else if c.index != k.index {
+	} else if c.index != k.Index {
 		return nil
 	}
 	if s.Kind() != window.KindAbsent {
@@ -304,7 +305,7 @@ func (a *Arena) below(c *cutOff, k nodeKey) *window.Slot {
 func (m *Map) dropGarbage(s window.Slot, w uint64) {
 	home := alloc.NoGrain
 	if !m.arena.loading {
-		home = m.home(s, w)
+		home = m.homes.Of(s, w)
 	}
 	m.dropWindow(s)
 	if home != alloc.NoGrain && m.space.IsHome(home, m.vol, w) {

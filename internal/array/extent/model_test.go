@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -36,7 +37,7 @@ func (r *rig) check() {
 	for _, h := range r.refs {
 		r.compareRef(h)
 	}
-	if layers, states := r.arena.windows.Live(); states > layers {
+	if layers, states := r.arena.nodes.Windows.Live(); states > layers {
 		r.fatalf("%d windows have states, of %d", states, layers)
 	}
 }
@@ -139,7 +140,7 @@ func (r *rig) compareSums(v *volume) {
 	}
 	want, n := int64(0), uint64(windowsOf(len(v.sectors)))
 	for w := range n {
-		if s, _ := v.m.find(w); !v.m.anchored(s) && !v.m.private(s) {
+		if s, _ := v.m.find(w); !v.m.homes.Anchored(s) && !v.m.homes.Private(s) {
 			want++
 		}
 	}
@@ -217,7 +218,7 @@ func (r *rig) compareCost(v *volume) {
 	}
 	want := int64(0)
 	for w := range windows {
-		if s, _ := v.m.find(w); !v.m.anchored(s) && !v.m.private(s) {
+		if s, _ := v.m.find(w); !v.m.homes.Anchored(s) && !v.m.homes.Private(s) {
 			want++
 		}
 	}
@@ -229,8 +230,8 @@ func (r *rig) compareCost(v *volume) {
 // compare compares a map with the model, sector by sector, and what it says of itself.
 func (r *rig) compare(v *volume) {
 	r.t.Helper()
-	for leaf := range leafOf(uint64(len(v.sectors))-1) + 1 { // what is absent ends some walks
-		v.m.find(leaf << fanoutBits)
+	for leaf := range node.LeafOf(uint64(len(v.sectors))-1) + 1 { // what is absent ends some walks
+		v.m.find(leaf << node.FanoutBits)
 	}
 	r.comparePart(v)
 	r.compareSums(v)
@@ -284,7 +285,7 @@ func (r *rig) compare(v *volume) {
 func (r *rig) checkForms(v *volume) {
 	r.t.Helper()
 	v.m.eachWindow(v.m.root, 0, func(w uint64, s window.Slot) {
-		if why := r.arena.windows.Check(s); why != "" {
+		if why := r.arena.nodes.Windows.Check(s); why != "" {
 			r.fatalf("volume %d, window %d %s", v.id, w, why)
 		}
 	})

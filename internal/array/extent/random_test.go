@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -29,7 +30,7 @@ func (r *rig) where(v *volume) block.Range {
 		n = 1 + r.rnd.Uint64N(300)
 	case 4:
 		at &^= layout.WindowSectors - 1
-		n = layout.WindowSectors * fanout / 2 << r.rnd.IntN(3)
+		n = layout.WindowSectors * node.Fanout / 2 << r.rnd.IntN(3)
 	case 5:
 		if r.rnd.IntN(4) == 0 {
 			at, n = 0, size
@@ -137,8 +138,8 @@ func TestRandom(t *testing.T) {
 	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
-		r.leafBytes = []uint64{DefaultLeafBytes, 0, 5000, 0}[round%4]
-		r.arena.LeafBytes = r.leafBytes
+		r.leafBytes = []uint64{node.DefaultLeafBytes, 0, 5000, 0}[round%4]
+		r.arena.nodes.LeafBytes = r.leafBytes
 		if round%5 > 1 {
 			r.mapBytes = []uint64{1, 20000}[round/5%2]
 			r.bound()
@@ -197,8 +198,8 @@ func TestRandom(t *testing.T) {
 		r.collect()
 		r.retire()
 		waited += r.waited
-		layers, states := r.arena.windows.Live()
-		if r.arena.Nodes() != 0 || r.arena.loose+r.arena.windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
+		layers, states := r.arena.nodes.Windows.Live()
+		if r.arena.Nodes() != 0 || r.arena.nodes.Loose()+r.arena.nodes.Windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
 			t.Fatalf("%s: when all volumes are gone there are %d nodes, %d details, %d grains allocated and %d reserved, and %d maps", r.name,
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}

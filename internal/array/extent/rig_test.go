@@ -1,12 +1,14 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -26,7 +28,7 @@ type volume struct {
 
 // held is a Ref and what it has to refer to, whatever happens to the volume.
 type held struct {
-	ref *Ref
+	ref *hold.Ref
 	was []sector
 }
 
@@ -69,7 +71,7 @@ type rig struct {
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
-	r := &rig{t: t, rnd: rnd, name: name, extents: extents, leafBytes: DefaultLeafBytes}
+	r := &rig{t: t, rnd: rnd, name: name, extents: extents, leafBytes: node.DefaultLeafBytes}
 	r.ckpt.store = map[string][]byte{}
 	r.open()
 	return r
@@ -78,7 +80,7 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
 	r.arena, r.audits = NewArena(func() {}), nil
-	r.arena.LeafBytes = r.leafBytes
+	r.arena.nodes.LeafBytes = r.leafBytes
 	r.bound()
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
 	grains := int(r.space.Grains())
@@ -206,7 +208,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 		if !mapped {
 			r.do(v, at, n, sector{block.Data, phys + first})
 		}
-		if s, _ := v.m.find(w); v.m.entitled(s) && v.m.home(s, w) == alloc.NoGrain {
+		if s, _ := v.m.find(w); v.m.homes.Entitled(s) && v.m.homes.Of(s, w) == alloc.NoGrain {
 			r.fatalf("volume %d, window %d was written in place and has no home", v.id, w)
 		}
 		return true
@@ -222,7 +224,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 				r.count(h.was, -1)
 			}
 		}
-		if !r.arena.GiveUp(r.space) {
+		if !r.arena.Refs.GiveUp(r.space) {
 			r.fatalf("volume %d, window %d is promised its space and has got none", v.id, w)
 		}
 		// Now it may have one in place.

@@ -1,10 +1,12 @@
 package extent
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -92,7 +94,7 @@ func (r *rig) finish() {
 func (r *rig) checkStore() {
 	r.t.Helper()
 	for _, v := range r.vols {
-		root := r.ckpt.store[string(rootKey(v.id))]
+		root := r.ckpt.store[string(node.RootKey(v.id))]
 		if root == nil {
 			continue
 		}
@@ -101,18 +103,18 @@ func (r *rig) checkStore() {
 			if s.Kind() != window.KindChild {
 				return
 			}
-			k := nodeKey{v.id, height - 1, index}
-			b := r.ckpt.store[string(k.bytes())]
+			k := node.KeyAt(v.id, height-1, index)
+			b := r.ckpt.store[string(k.Bytes())]
 			if b == nil {
 				r.fatalf("volume %d: the store lacks page %d of level %d, which another one leads to", v.id, index, height-1)
 			}
 			if height > 1 {
-				for i := range fanout {
-					follow(window.Slot(le.Uint64(b[i*8:])), height-1, index<<fanoutBits|uint64(i))
+				for i := range node.Fanout {
+					follow(window.Slot(binary.LittleEndian.Uint64(b[i*8:])), height-1, index<<node.FanoutBits|uint64(i))
 				}
 			}
 		}
-		follow(window.Slot(le.Uint64(root)), root[8], 0)
+		follow(window.Slot(binary.LittleEndian.Uint64(root)), root[8], 0)
 	}
 }
 

@@ -4,6 +4,7 @@ package extent
 
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
@@ -47,7 +48,7 @@ func (t *tour) absent(m *Map) (s window.Slot, yes bool) {
 // next returns the map in which the tour goes on, nil if it has been everywhere.
 func (t *tour) next() *Map {
 	for maps := t.arena.maps; int(t.vol) < len(maps); t.vol, t.leaf = t.vol+1, 0 {
-		if m := maps[t.vol]; m != nil && m.space == t.space && t.leaf>>(fanoutBits*uint(m.levels-1)) == 0 {
+		if m := maps[t.vol]; m != nil && m.space == t.space && t.leaf>>(node.FanoutBits*uint(m.levels-1)) == 0 {
 			return m
 		}
 	}
@@ -58,19 +59,19 @@ func (t *tour) next() *Map {
 // until it returns false, and goes on to the next leaf. Where there is a state instead, it goes on
 // behind that. see gets the place that a node should be at, and nil for one that is not there. visit
 // returns the number of slots that were looked at. Where it waits for a leaf it has looked at nothing.
-func (t *tour) visit(m *Map, see func(nd *node, at nodeKey) bool) (slots int) {
+func (t *tour) visit(m *Map, see func(nd *node.Node, at node.Key) bool) (slots int) {
 	_, absent := t.absent(m)
 	if absent && t.Wait && !t.skip {
-		t.waits = m.Missing(block.Range{Start: t.leaf << spanShift(1), Count: 1}, Look)
+		t.waits = m.Missing(block.Range{Start: t.leaf << node.SpanShift(1), Count: 1}, Look)
 		return 0
 	}
 	s, height := m.root, m.levels
-	shift := func() uint { return fanoutBits * uint(height-1) } // log2 of the leaves below s
+	shift := func() uint { return node.FanoutBits * uint(height-1) } // log2 of the leaves below s
 	for s.Kind() == window.KindChild {
-		nd, index := m.arena.nodes[s.Value()], t.leaf>>shift()
+		nd, index := m.arena.nodes.At(uint32(s.Value())), t.leaf>>shift()
 		if index<<shift() == t.leaf {
-			slots += fanout
-			if !see(nd, nodeKey{m.vol, height - 1, index}) {
+			slots += node.Fanout
+			if !see(nd, node.KeyAt(m.vol, height-1, index)) {
 				break
 			}
 		}
@@ -78,16 +79,16 @@ func (t *tour) visit(m *Map, see func(nd *node, at nodeKey) bool) (slots int) {
 			break
 		}
 		height--
-		s = nd.slots[t.leaf>>shift()&(fanout-1)]
+		s = nd.Slots[t.leaf>>shift()&(node.Fanout-1)]
 	}
 	switch s.Kind() {
 	case window.KindPacked:
-		slots += fanout
-		m.look(s, t.leaf, func(nd *node) { see(nd, nd.key()) })
+		slots += node.Fanout
+		m.arena.nodes.Look(s, node.LeafKey(m.vol, t.leaf), func(nd *node.Node) { see(nd, nd.Key()) })
 	case window.KindAbsent:
-		slots += fanout
-		if t.skip || m.lookAbsent(s, t.leaf, func(nd *node) { see(nd, nd.key()) }) != nil {
-			see(nil, nodeKey{m.vol, 0, t.leaf})
+		slots += node.Fanout
+		if t.skip || m.lookAbsent(s, t.leaf, func(nd *node.Node) { see(nd, nd.Key()) }) != nil {
+			see(nil, node.LeafKey(m.vol, t.leaf))
 		}
 	}
 	t.skip = false

@@ -17,9 +17,9 @@
 //	b  the list of bad sectors            pool.KeyBad, backend/bad.go
 //	c  the position where replay begins   checkpoint/batch.go
 //	g  number and digest of the batch     digest.go, here; not in the digest
-//	n  a node of a map                    extent.KeyNode, extent/encode.go
+//	n  a node of a map                    extent.KeyNode, node/encode.go
 //	o  the document of the objects        directory/directory.go
-//	r  the root of a map                  extent.KeyRoot, extent/encode.go
+//	r  the root of a map                  extent.KeyRoot, node/root.go
 //
 // # Concurrency
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -43,7 +44,7 @@ func (c *entries) step() {
 			c.done(c.n, nil)
 			return
 		}
-		g := block.Range{Start: c.at, Count: min(v.Spec.Sectors-c.at, extent.LeafSectors-c.at%extent.LeafSectors)}
+		g := block.Range{Start: c.at, Count: min(v.Spec.Sectors-c.at, node.LeafSectors-c.at%node.LeafSectors)}
 		if v.Map.Fetch(g, extent.Look, c.fetched) {
 			return
 		}

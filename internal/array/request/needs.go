@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -27,7 +28,7 @@ type needs struct {
 const mostExact = 4096
 
 // leafSectors is what a leaf spans.
-const leafSectors = extent.LeafSectors
+const leafSectors = node.LeafSectors
 
 // eachNeed calls fn for each range that the op looks at or changes next, until it returns false.
 func (o *op) eachNeed(fn func(g block.Range, use extent.Use) bool) {

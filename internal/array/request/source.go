@@ -9,6 +9,7 @@ package request
 import (
 	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -48,7 +49,7 @@ func (e *Engine) sourceOf(r block.Ref) source {
 // ref is a point-in-time reference to ranges of a volume. Its runs do not change, so that whoever has
 // it may have them; that it is Lost its pool says, which gives it up when it runs out of space.
 type ref struct {
-	*extent.Ref
+	*hold.Ref
 	e        *Engine
 	pool     *pool.Pool
 	by       copying.Holder // whom it is booked to, with so many runs
