@@ -8,27 +8,30 @@ import (
 )
 
 // capKept says which partition holds more than its cap, and more than at the last call: what it overwrites needs no
-// room, but nothing takes more than there is. A piece may go in alone, and a start finds what it finds.
+// room, but nothing takes more than there is. A piece may go in alone, and a start finds what it finds: then a partition
+// still has its floor to itself (wcache.Pot), but nobody borrows.
 type capKept struct {
 	used  map[*Pool]int
 	limit map[*Pool]int
 	all   int
+	lent  int // pages above floors
 }
 
 func (c *capKept) look(a *Array) (what string) {
-	room := a.cache.Room()
-	if n := room.Used(); n > room.Limit() && n > c.all {
-		what = fmt.Sprintf("the cache holds %d pages of %d, and held %d", n, room.Limit(), c.all)
-	}
+	room, lent := a.cache.Room(), 0
 	used, limit := map[*Pool]int{}, map[*Pool]int{}
 	for _, p := range a.Pools() {
 		n := p.Part.Room.Used()
+		lent += max(0, n-p.Part.Room.Floor())
 		used[p], limit[p] = n, p.Part.Limit()
 		if n > limit[p] && n > c.used[p] && limit[p] >= c.limit[p] && n > pieceSectors/8+1 {
 			what = fmt.Sprintf("pool %s holds %d pages of %d, and held %d", p.Name(), n, limit[p], c.used[p])
 		}
 	}
-	c.used, c.limit, c.all = used, limit, room.Used()
+	if n := room.Used(); n > room.Limit() && n > c.all && lent > c.lent {
+		what = fmt.Sprintf("the cache holds %d pages of %d, and held %d; %d of them are borrowed, and %d were", n, room.Limit(), c.all, lent, c.lent)
+	}
+	c.used, c.limit, c.all, c.lent = used, limit, room.Used(), lent
 	return what
 }
 
