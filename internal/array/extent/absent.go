@@ -168,14 +168,9 @@ func (m *Map) Fetch(r block.Range, use Use, fn func(error)) (waits bool) {
 // leafSlot returns the slot that leads to a leaf, or that has one state for it and for the n-1 leaves behind
 // it.
 func (m *Map) leafSlot(leaf uint64) (s window.Slot, n uint64) {
-	s = m.root
-	height := m.levels
-	for s.Kind() == window.KindChild && height > 1 {
-		height--
-		s = m.arena.nodes.At(uint32(s.Value())).Slots[leaf>>(node.FanoutBits*uint(height-1))&(node.Fanout-1)]
-	}
+	at, height := m.arena.nodes.Find(&m.root, m.levels, 0, leaf)
 	n = uint64(1) << (node.FanoutBits * uint(height-1))
-	return s, n - leaf&(n-1)
+	return *at, n - leaf&(n-1)
 }
 
 // put puts a leaf that was read where it belongs, be that in a map or among the garbage.

@@ -77,10 +77,7 @@ func (a *Arena) PackAbove(bytes uint64) { a.nodes.LeafBytes = bytes }
 func (a *Arena) newNode(k node.Key, fill window.Slot) (uint32, *node.Node) {
 	id, n := a.nodes.Place(k)
 	if fill != 0 {
-		for i := range n.Slots {
-			n.Slots[i] = fill
-		}
-		n.Sums = window.Uniform(fill.Kind(), int64(node.Fanout)<<node.SpanShift(k.Level))
+		n.Fill(fill)
 	}
 	a.liveNodes++
 	a.debt++
@@ -121,12 +118,9 @@ func (a *Arena) slotAt(k node.Key) *window.Slot {
 	if m == nil || k.Level >= m.levels || k.Index>>(node.FanoutBits*uint(m.levels-1-k.Level)) != 0 {
 		return nil
 	}
-	s := &m.root
-	for level := m.levels - 1; level > k.Level; level-- {
-		if s.Kind() != window.KindChild {
-			return nil
-		}
-		s = &a.nodes.At(uint32(s.Value())).Slots[k.Index>>(node.FanoutBits*uint(level-1-k.Level))&(node.Fanout-1)]
+	s, height := a.nodes.Find(&m.root, m.levels, k.Level, k.Index)
+	if height > k.Level+1 {
+		return nil
 	}
 	return s
 }

@@ -36,7 +36,7 @@ func (a *Arena) Evict(n int) {
 		if m == nil {
 			return
 		}
-		s := m.leafFrom(&w.leaf, &n)
+		s := a.nodes.NextLeaf(&m.root, m.levels, &w.leaf, &n)
 		if s == nil {
 			continue
 		}
@@ -62,25 +62,6 @@ func (a *Arena) evicting() *Map {
 			return m
 		}
 		w.vol, w.leaf = w.vol+1, 0
-	}
-	return nil
-}
-
-// leafFrom returns the slot of the first leaf at or behind an index, which becomes that leaf's, nil if there is
-// none among the next slots; then the index is where to go on. It takes the slots that it looks at from n.
-func (m *Map) leafFrom(leaf *uint64, n *int) *window.Slot {
-	for end := uint64(1) << (node.FanoutBits * uint(m.levels-1)); *leaf < end && *n > 0; *n-- {
-		s, height := &m.root, m.levels
-		for height > 1 && s.Kind() == window.KindChild {
-			height--
-			s = &m.arena.nodes.At(uint32(s.Value())).Slots[*leaf>>(node.FanoutBits*uint(height-1))&(node.Fanout-1)]
-		}
-		if s.Leads() {
-			*n--
-			return s
-		}
-		shift := node.FanoutBits * uint(height-1)
-		*leaf = (*leaf>>shift + 1) << shift
 	}
 	return nil
 }

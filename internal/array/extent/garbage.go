@@ -285,11 +285,7 @@ func (a *Arena) below(c *cutOff, k node.Key) *window.Slot {
 		if int(i) < c.next { // it was looked at
 			return nil
 		}
-		for s = &nd.Slots[i]; level > 1 && s.Kind() == window.KindChild; {
-			level--
-			s = &a.nodes.At(uint32(s.Value())).Slots[k.Index>>(node.FanoutBits*uint(level-1))&(node.Fanout-1)]
-		}
-		if level > 1 {
+		if s, level = a.nodes.Find(&nd.Slots[i], level, 0, k.Index); level > 1 {
 			return nil
 		}
 	} else if c.index != k.Index {

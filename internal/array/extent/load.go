@@ -247,7 +247,7 @@ func (m *Map) CountReferences(read Pages) (err error) {
 		}
 		m.space.Recount(g, m.tenant)
 	}
-	m.eachReference(m.root, count)
+	m.arena.nodes.EachGrain(m.root, count)
 	if err != nil {
 		return err
 	}
@@ -271,28 +271,6 @@ func (m *Map) FindHomes(read Pages) error {
 			m.homes.Adopt(s, w, false)
 		}
 	}
-	m.eachWindow(m.root, 0, find)
-	return m.eachAbsent(read, func(nd *node.Node) { m.eachWindowOf(nd, find) })
-}
-
-// eachWindow calls fn for every window with data below s, which leads to the node of an index. fn
-// looks at nothing that is packed.
-func (m *Map) eachWindow(s window.Slot, index uint64, fn func(w uint64, s window.Slot)) {
-	switch s.Kind() {
-	case window.KindChild:
-		m.eachWindowOf(m.arena.nodes.At(uint32(s.Value())), fn)
-	case window.KindPacked:
-		m.arena.nodes.Look(s, node.LeafKey(m.vol, index), func(nd *node.Node) { m.eachWindowOf(nd, fn) })
-	}
-}
-
-func (m *Map) eachWindowOf(nd *node.Node, fn func(w uint64, s window.Slot)) {
-	for i, t := range nd.Slots {
-		switch t.Kind() {
-		case window.KindData, window.KindDetail:
-			fn(nd.Index<<node.FanoutBits|uint64(i), t)
-		case window.KindChild, window.KindPacked:
-			m.eachWindow(t, nd.Index<<node.FanoutBits|uint64(i), fn)
-		}
-	}
+	m.arena.nodes.EachWindow(m.root, m.vol, 0, find)
+	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, find) })
 }

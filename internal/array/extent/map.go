@@ -197,19 +197,11 @@ func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node.Nod
 func (m *Map) collapse(s *window.Slot, id uint32, n *node.Node, delta Sums) {
 	n.Sums.Add(delta)
 	m.arena.noteDirty(id, n)
-	span := int64(node.Fanout) << node.SpanShift(n.Level)
-	switch {
-	case n.Sums == Sums{}:
-		*s = window.KindUnmapped
-	case n.Sums.Zero == span:
-		*s = window.KindZero
-	case n.Sums.Anchored == span:
-		*s = window.KindAnchored
-	default:
-		return
+	if state, yes := n.Uniform(); yes {
+		// All slots are uniform and equal or sums would differ, so nothing is to be released.
+		*s = state
+		m.arena.cutOff(m, window.Child(id), n.Index)
 	}
-	// All slots are uniform and equal or sums would differ, so nothing is to be released.
-	m.arena.cutOff(m, window.Child(id), n.Index)
 }
 
 // cut releases a subtree, from the node of an index on, by the garbage queue.

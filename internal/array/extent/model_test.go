@@ -284,7 +284,7 @@ func (r *rig) compare(v *volume) {
 // checkForms verifies that each window is in the least form.
 func (r *rig) checkForms(v *volume) {
 	r.t.Helper()
-	v.m.eachWindow(v.m.root, 0, func(w uint64, s window.Slot) {
+	v.m.arena.nodes.EachWindow(v.m.root, v.m.vol, 0, func(w uint64, s window.Slot) {
 		if why := r.arena.nodes.Windows.Check(s); why != "" {
 			r.fatalf("volume %d, window %d %s", v.id, w, why)
 		}

@@ -12,24 +12,6 @@ import (
 // nothing is counted.
 type references Map
 
-// eachReference calls fn for each grain that the layers below a slot lie in. It unpacks no leaf.
-func (m *Map) eachReference(s window.Slot, fn func(grain uint64)) {
-	if s.Kind() != window.KindChild {
-		m.arena.nodes.Windows.EachGrain(s, fn)
-		return
-	}
-	nd := m.arena.nodes.At(uint32(s.Value()))
-	for _, t := range &nd.Slots {
-		switch base := t.Value(); {
-		case t.Uniform():
-		case t.Kind() == window.KindData && window.Aligned(base): // nearly all are
-			fn(base >> layout.WindowShift)
-		default:
-			m.eachReference(t, fn)
-		}
-	}
-}
-
 // Take takes references for a layer that had the sectors in had and gains add.
 func (m *references) Take(base uint64, add, had layout.Mask) {
 	if m.arena.loading {

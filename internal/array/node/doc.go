@@ -6,6 +6,7 @@
 //
 //	measures.go  the measures of the tree
 //	slab.go      nodes by number, and their memory
+//	walk.go      what lies below a slot
 //	packed.go    leaves that nobody needs for a while: which are packed, and when
 //	absent.go    leaves that are not in memory: how one leaves, and what it is when it is read
 //	encode.go    how a node is written into a page, and read again
