@@ -42,7 +42,6 @@ type Table struct {
 	failed  int
 
 	fresh map[Key]struct{} // in entries of a checkpoint that may not be durable yet
-	stay  bool             // nothing leaves any more
 	pins  []*Pins
 }
 
@@ -115,7 +114,8 @@ type called struct {
 // Resume implements ticket.Waiter.
 func (c *called) Resume() { c.fn(c.table.failing) }
 
-// Written hears of a leaf in an entry of a checkpoint: it must not leave before Settle.
+// Written hears of a leaf in an entry of a checkpoint: it must not leave before Settle, and never if there is none
+// because that has failed.
 func (t *Table) Written(k Key) {
 	if t.fresh == nil {
 		t.fresh = map[Key]struct{}{}
@@ -126,15 +126,9 @@ func (t *Table) Written(k Key) {
 // Settle hears that all entries of checkpoints are durable.
 func (t *Table) Settle() { clear(t.fresh) }
 
-// Stay has nothing leave any more: nobody knows which entries of a checkpoint are durable.
-func (t *Table) Stay() { t.stay = true }
-
-// Stays reports whether nothing leaves any more.
-func (t *Table) Stays() bool { return t.stay }
-
 // Needed reports whether a leaf must not leave.
 func (t *Table) Needed(k Key) bool {
-	if _, fresh := t.fresh[k]; fresh || t.stay {
+	if _, fresh := t.fresh[k]; fresh {
 		return true
 	}
 	for _, p := range t.pins {

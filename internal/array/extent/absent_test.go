@@ -60,3 +60,39 @@ func TestOrphanSparesThePageOfGarbage(t *testing.T) {
 		t.Errorf("%d leaves could not be read, and %d grains are left", r.arena.Demand().Failed(), r.space.Allocated())
 	}
 }
+
+// TestLeavesOfAFailedCheckpointStay: when a checkpoint has failed, the leaf stays in memory that it may have written, and
+// others leave, and return.
+func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	first := func(at uint64) {
+		g, ok := v.m.Allocate(at >> layout.WindowShift)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, at, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	first(0)
+	first(node.LeafSectors)
+	r.finish()
+	first(layout.WindowSectors) // the first leaf is dirty
+	ck := r.arena.Checkpoint()
+	ck.Begin(r.ckpt.put)
+	for ck.Next() {
+	}
+	ck.Abort()
+	for range 3 {
+		r.arena.Evict(1 << 20)
+	}
+	in, out := r.arena.slotAt(node.LeafKey(v.id, 0)), r.arena.slotAt(node.LeafKey(v.id, 1))
+	if in.Kind() != window.KindChild || out.Kind() != window.KindAbsent {
+		t.Fatalf("the leaf in doubt is %#x, the other one %#x", *in, *out)
+	}
+	r.checkAbsent()
+	if !r.need(v, block.Range{Start: node.LeafSectors, Count: 1}, Look) || out.Kind() != window.KindChild {
+		t.Fatalf("the other one is %#x", *out)
+	}
+}

@@ -134,11 +134,9 @@ func (c *Checkpoint) Durable() {
 	c.arena.away.vain = 0
 }
 
-// Abort ends a checkpoint that could not be written. Nobody knows which of its entries the store has.
-func (c *Checkpoint) Abort() {
-	c.open = false
-	c.arena.away.Stay()
-}
+// Abort ends a checkpoint that could not be written. Nobody knows which of its entries the store has that
+// were not durable: their leaves stay in memory. There is no other checkpoint before the next start.
+func (c *Checkpoint) Abort() { c.open = false }
 
 // NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes
 // were cut off before the checkpoint began, so that with the new position nothing leads to them; a

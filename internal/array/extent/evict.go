@@ -20,7 +20,7 @@ const EvictStep = 1024
 // Crowded reports whether leaves take more memory than they may, and Evict may find some that can leave.
 func (a *Arena) Crowded() bool {
 	w := &a.away
-	return w.most > 0 && w.vain < 2 && !w.Stays() && a.over()
+	return w.most > 0 && w.vain < 2 && a.over()
 }
 
 // over reports whether leaves take more memory than they may.
