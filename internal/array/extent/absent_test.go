@@ -96,3 +96,39 @@ func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
 		t.Fatalf("the other one is %#x", *out)
 	}
 }
+
+// TestPageGoneSinceItWasRead: a start that does not find the page of an absent leaf once more counts no references, and says so.
+func TestPageGoneSinceItWasRead(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(4*node.LeafSectors, false)
+	for leaf := range uint64(4) {
+		g, ok := v.m.Allocate(leaf * node.Fanout)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 3 { // the volume ends in the fourth
+		t.Fatalf("%d leaves are absent", n)
+	}
+	for _, gone := range []uint64{0, 2, 3, 9} {
+		seen := 0
+		err := v.m.eachAbsent(func(prefix []byte, fn func(key, value []byte) error) error {
+			return r.ckpt.pages(prefix, func(key, value []byte) error {
+				if node.KeyOf(key) == node.LeafKey(v.id, gone) {
+					return nil
+				}
+				return fn(key, value)
+			})
+		}, func(*node.Node) { seen++ })
+		if lacks := gone < 3; (err != nil) != lacks || !lacks && seen != 3 {
+			t.Errorf("without page %d: %v, %d seen", gone, err, seen)
+		}
+	}
+}

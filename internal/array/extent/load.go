@@ -222,15 +222,21 @@ func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
 	if m.arena.away.leaves == 0 {
 		return nil
 	}
+	left := m.arena.nodes.Absent(m.root)
 	prefix := node.LeafKey(m.vol, 0).Bytes()[:node.KeyBytes-8]
-	return read(prefix, func(key, value []byte) error {
+	err := read(prefix, func(key, value []byte) error {
 		k := node.KeyOf(key)
 		s := m.arena.slotAt(k)
 		if s == nil || s.Kind() != window.KindAbsent {
 			return nil
 		}
+		left--
 		return m.arena.nodes.LookPage(*s, k, value, fn)
 	})
+	if err == nil && left != 0 { // what it refers to would count as free
+		err = fmt.Errorf("%d map pages of volume %d are gone since they were read", left, m.vol)
+	}
+	return err
 }
 
 // ErrBehind says that a map leads behind the end of its space.

@@ -34,6 +34,21 @@ func (s *Slab) NextLeaf(root *window.Slot, levels uint8, leaf *uint64, n *int) *
 	return nil
 }
 
+// Absent returns how many absent leaves there are below a slot.
+func (s *Slab) Absent(slot window.Slot) (n int) {
+	switch slot.Kind() {
+	case window.KindAbsent:
+		return 1
+	case window.KindChild:
+		if nd := s.list[slot.Value()]; nd.Level > 0 {
+			for _, t := range &nd.Slots {
+				n += s.Absent(t)
+			}
+		}
+	}
+	return n
+}
+
 // EachGrain calls fn for each grain that the layers below a slot lie in, those of absent leaves left out. It
 // unpacks no leaf.
 func (s *Slab) EachGrain(slot window.Slot, fn func(grain uint64)) {
