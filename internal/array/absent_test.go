@@ -2,10 +2,13 @@ package array
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/check"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -15,7 +18,7 @@ func (r *rig) evict() {
 	r.t.Helper()
 	r.a.checkpoint(true)
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	r.a.set.BoundMaps(1, r.a.meta)
+	r.a.boundMaps(1)
 	for range 2 {
 		r.a.arena.Evict(1 << 30)
 	}
@@ -39,10 +42,12 @@ func leavesRig(t *testing.T, wrap func(block.Store) block.Store) (*rig, *Volume)
 	return r, v
 }
 
-// badReads damages what is read of pages of maps.
+// badReads damages what is read of pages of maps, or keeps it.
 type badReads struct {
 	block.Store
-	bad bool
+	bad   bool
+	stuck bool
+	held  []func()
 }
 
 type badMeta struct {
@@ -60,6 +65,10 @@ func (m badMeta) Read(key []byte, done func([]byte, error)) {
 		if m.s.bad {
 			value = bytes.Clone(value)
 			value[8] ^= 1
+		}
+		if m.s.stuck {
+			m.s.held = append(m.s.held, func() { done(value, err) })
+			return
 		}
 		done(value, err)
 	})
@@ -167,6 +176,78 @@ func TestDamagedLeaf(t *testing.T) {
 	if v = r.a.Volume("v"); !r.reads(v, rng(leaf+8, 8), 77<<20) || !r.reads(v, rng(3*leaf, 100), 3<<20) {
 		t.Error("it reads otherwise behind a start")
 	}
+}
+
+// TestLateLeaf: who needs a leaf that does not come has an error before a host would abort, and can be cancelled before. Health says
+// why, a check waits, and all goes on when the leaf has come.
+func TestLateLeaf(t *testing.T) {
+	const leaf = node.LeafSectors
+	s := &badReads{}
+	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(15*leaf, 8)}}
+	mustOK(t, r.do(v, h))
+	r.evict()
+	s.stuck = true
+	requests, ended := leafRequests(h.Ref), 0
+	for _, q := range requests {
+		q.Done = func(*block.Request) { ended++ }
+		v.Submit([]*block.Request{q})
+	}
+	counted, resized := errNever, errNever
+	v.CountEntries(func(_ int, err error) { counted = err })
+	r.a.Resize(v, 5*leaf+40, func(err error) { resized = err })
+	r.clock.RunUntil(r.clock.Now() + patience/2)
+	if lines := r.a.Health(); ended != 0 || len(lines) != 0 {
+		t.Fatalf("%d have ended too early, and health says %q", ended, lines)
+	}
+	r.clock.RunUntil(r.clock.Now() + patience/2 + 2e9)
+	for name, q := range requests {
+		want := block.MediumWrite
+		if q.Op == block.OpRead || q.Op == block.OpStatus || q.Op == block.OpHold || q.Op == block.OpCompareWrite {
+			want = block.MediumRead
+		}
+		if q.Status != want {
+			t.Errorf("%s ended with %v, not %v", name, q.Status, want)
+		}
+	}
+	if lines := strings.Join(r.a.Health(), ", "); ended != len(requests) || !strings.Contains(lines, "map has not been read for 2") {
+		t.Errorf("%d of %d have ended, and health says %q", ended, len(requests), lines)
+	}
+	for what, err := range map[string]error{"a count": counted, "a size": resized} {
+		if !errors.Is(err, demand.ErrLate) {
+			t.Errorf("%s ended with %v", what, err)
+		}
+	}
+	if what := r.a.engine.Leftover(); what != "" || r.a.arena.Demand().Kept() != 0 {
+		t.Errorf("left: %q, %d who keep leaves", what, r.a.arena.Demand().Kept())
+	}
+	verify, more := r.a.NewVerify(false), true
+	var step func(bool)
+	step = func(m bool) {
+		if more = m; more {
+			r.clock.At(r.clock.Now(), func() { verify.Step(step) })
+		}
+	}
+	step(true)
+	scrubbed := false
+	scrub := r.a.checker().NewScrub(0, false, func(*check.Scrub) { scrubbed = true })
+	r.clock.RunUntil(r.clock.Now() + 3*patience)
+	if !more || scrubbed {
+		t.Errorf("a check does not wait, or a scrub: %v, %v", verify.Report().Problems, scrubbed)
+	}
+	s.stuck = false
+	for _, fn := range s.held {
+		fn()
+	}
+	r.clock.RunUntil(r.clock.Now() + 2e9)
+	if got := verify.Report(); more || !scrubbed || scrub.Unread > 0 || len(got.Problems) > 0 || len(r.a.Health()) > 0 {
+		t.Errorf("the check goes on: %v, with %v, the scrub has ended: %v, %d pages not read; health says %q", more, got.Problems, scrubbed, scrub.Unread, r.a.Health())
+	}
+	if !r.reads(v, rng(leaf, 100), 1<<20) || r.a.arena.Demand().Reads() != 0 || r.a.arena.ReadInCalls() != 0 {
+		t.Error("the leaf is read wrongly, or in a call")
+	}
+	h.Ref.Release()
+	r.check()
 }
 
 // TestGarbageOfAbsentLeaves: what was cut off with leaves that are absent gives its space back, a pool that needs that waits for

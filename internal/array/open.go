@@ -9,6 +9,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/crosspool"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
@@ -219,7 +220,7 @@ func (a *Array) openBooks(store block.MetaStore) {
 		Keep:  a.keepGeneration,
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	if a.set.Payload {
-		a.set.BoundMaps(a.opt.MapBytes, a.meta)
+		a.boundMaps(a.opt.MapBytes)
 	}
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),
@@ -229,6 +230,11 @@ func (a *Array) openBooks(store block.MetaStore) {
 			Add: a.set.SaveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
 			Trimmed: a.engine.LogTrimmed}})
 	a.watchdog.flusher, a.watchdog.ckpt = a.flusher, a.ckpt
+}
+
+// boundMaps has leaves of maps leave memory where they take more than so many bytes.
+func (a *Array) boundMaps(bytes uint64) {
+	a.set.BoundMaps(bytes, a.meta, demand.Hooks{Asked: a.watchdog.watch, Turned: a.set.TellHealth, Now: a.exec.Now})
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is

@@ -5,7 +5,10 @@
 package check
 
 import (
+	"errors"
+
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -131,7 +134,7 @@ func (s *Scrub) next(v *pool.Volume) (data extent.Run, waits bool) {
 // data of one that cannot be read cannot be found: the scrub goes on behind it, and it counts as bad.
 func (s *Scrub) fetch(v *pool.Volume, g block.Range, use extent.Use) (waits bool) {
 	return v.Map.Fetch(g, use, func(err error) {
-		if err != nil {
+		if err != nil && !errors.Is(err, demand.ErrLate) { // else nobody says that it is damaged
 			first := g.Start + v.Map.Present(g)
 			s.at = first - first%node.LeafSectors + node.LeafSectors
 			s.Unread++

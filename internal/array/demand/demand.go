@@ -4,9 +4,21 @@
 // # Ownership
 //
 // A [Table] belongs to one executor. Whoever has [Pins] releases them.
+//
+// # Time
+//
+// A read of a leaf has no end of its own: a page that comes late is as good as one in time, and to give the read up
+// would only have the next one wait for the same disk. Who waits for it has one: see Table.Late. So a host has its
+// answer before it would abort the command, and the table has no more than one read for each leaf.
 package demand
 
-import "github.com/arraysim/arraysim/internal/array/ticket"
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/ticket"
+)
 
 // Key is a leaf of a volume's map.
 type Key struct {
@@ -30,7 +42,16 @@ type Hooks struct {
 	Put func(k Key, page []byte, err error) error
 	// Heard: a leaf has come, or could not, and who waited for it has gone on.
 	Heard func()
+	// Asked: a leaf is being read. Until there is none, Late is called every now and then.
+	Asked func()
+	// Turned: a leaf is late, or one has ended that was.
+	Turned func()
+	// Now returns the time in nanoseconds.
+	Now func() int64
 }
+
+// ErrLate says that a leaf has not come in time. It may still come.
+var ErrLate = errors.New("it was not read in time")
 
 // Table is what is wanted.
 type Table struct {
@@ -47,8 +68,10 @@ type Table struct {
 
 // reading is a leaf on its way into memory.
 type reading struct {
-	key  Key
-	wait ticket.Queue // who waits for it; all of them go on when it has come, or could not
+	key   Key
+	wait  ticket.Queue // who waits for it; all of them go on when it has come, or could not, or is late
+	since int64
+	late  bool
 }
 
 // Read has a leaf read, if it is not on its way already, and returns the queue of those who wait for it.
@@ -59,9 +82,10 @@ func (t *Table) Read(k Key) *ticket.Queue {
 		if t.reads == nil {
 			t.reads = map[Key]*reading{}
 		}
-		x = &reading{key: k, wait: ticket.Queue{Of: ticket.Map}}
+		x = &reading{key: k, wait: ticket.Queue{Of: ticket.Map}, since: t.Hooks.Now()}
 		t.reads[k] = x
 		t.From.Read(t.Hooks.Name(k), func(page []byte, err error) { t.arrived(x, page, err) })
+		t.Hooks.Asked()
 	}
 	return &x.wait
 }
@@ -71,10 +95,48 @@ func (t *Table) arrived(x *reading, page []byte, err error) {
 	if err = t.Hooks.Put(x.key, page, err); err != nil {
 		t.failed++
 	}
-	t.failing = err
+	t.wake(x, err)
+	if x.late {
+		t.Hooks.Turned()
+	}
+	t.Hooks.Heard()
+}
+
+func (t *Table) wake(x *reading, failing error) {
+	t.failing = failing
 	x.wait.WakeAll()
 	t.failing = nil
-	t.Hooks.Heard()
+}
+
+// Late ends the waits for leaves that are being read since a time or longer, with ErrLate, and reports whether there
+// are any. Those are still being read.
+func (t *Table) Late(since int64) bool {
+	var late []*reading
+	for _, x := range t.reads {
+		if x.since <= since {
+			late = append(late, x)
+		}
+	}
+	slices.SortFunc(late, func(x, y *reading) int {
+		return cmp.Or(cmp.Compare(x.since, y.since), cmp.Compare(x.key.Volume, y.key.Volume), cmp.Compare(x.key.Leaf, y.key.Leaf))
+	})
+	for _, x := range late {
+		if !x.late {
+			x.late = true
+			t.Hooks.Turned()
+		}
+		t.wake(x, ErrLate)
+	}
+	return len(late) > 0
+}
+
+// Since returns since when the leaf is being read that has been for the longest time. Preconditions: Reads.
+func (t *Table) Since() int64 {
+	since := t.Hooks.Now()
+	for _, x := range t.reads {
+		since = min(since, x.since)
+	}
+	return since
 }
 
 // ReadNow reads the page of a leaf. It waits.
@@ -91,13 +153,13 @@ func (t *Table) Reading(k Key) *ticket.Queue {
 // Reads returns how many leaves are on their way into memory.
 func (t *Table) Reads() int { return len(t.reads) }
 
-// Failing returns why the leaf could not be read whose waiters are being woken now, nil if it was.
+// Failing returns why the leaf could not be read, or not yet, whose waiters are being woken now, nil if it was.
 func (t *Table) Failing() error { return t.failing }
 
 // Failed returns how many leaves could not be read.
 func (t *Table) Failed() int { return t.failed }
 
-// Call has fn called when the leaf of a queue has come, or could not be read.
+// Call has fn called when the leaf of a queue has come, or could not be read, or is late.
 func (t *Table) Call(q *ticket.Queue, fn func(error)) {
 	c := &called{table: t, fn: fn}
 	c.ticket.Init(c)

@@ -23,7 +23,8 @@ func (p *pages) ReadNow([]byte) ([]byte, error)          { return nil, errPage }
 func TestReads(t *testing.T) {
 	src, heard, put := &pages{}, 0, 0
 	tab := Table{From: src, Hooks: Hooks{Name: func(k Key) []byte { return fmt.Append(nil, k) },
-		Put: func(_ Key, _ []byte, err error) error { put++; return err }, Heard: func() { heard++ }}}
+		Put: func(_ Key, _ []byte, err error) error { put++; return err }, Heard: func() { heard++ }, Asked: func() {},
+		Now: func() int64 { return 0 }}}
 	k := Key{3, 4}
 	var said []error
 	for range 3 {
@@ -79,5 +80,39 @@ func TestNeeded(t *testing.T) {
 	p.Release()
 	if needed(false, Key{7, 7}); tab.Kept() != 0 {
 		t.Errorf("%d keep leaves", tab.Kept())
+	}
+}
+
+// TestLate: who waits for a leaf for too long ends with that, in the order in which they were asked for; the leaf is not read
+// twice, and has been late until it comes.
+func TestLate(t *testing.T) {
+	src, now, turned, asked := &pages{}, int64(1), 0, 0
+	tab := Table{From: src, Hooks: Hooks{Name: func(k Key) []byte { return fmt.Append(nil, k) },
+		Put: func(_ Key, _ []byte, err error) error { return err }, Heard: func() {},
+		Asked: func() { asked++ }, Turned: func() { turned++ }, Now: func() int64 { return now }}}
+	var said []string
+	wait := func(k Key) {
+		tab.Call(tab.Read(k), func(err error) { said = append(said, fmt.Sprint(k, err)) })
+	}
+	for leaf := range uint64(4) {
+		wait(Key{1, 9 - leaf})
+		now++
+	}
+	if tab.Late(0) || turned != 0 || len(said) != 0 || asked != 4 || tab.Since() != 1 {
+		t.Fatalf("%v, turned %d times, asked %d times", said, turned, asked)
+	}
+	if want := fmt.Sprint([]string{fmt.Sprint(Key{1, 9}, ErrLate), fmt.Sprint(Key{1, 8}, ErrLate), fmt.Sprint(Key{1, 7}, ErrLate)}); !tab.Late(3) || fmt.Sprint(said) != want || turned != 3 {
+		t.Errorf("%v, not %v, turned %d times", said, want, turned)
+	}
+	said = nil
+	wait(Key{1, 9})
+	if !tab.Late(3) || len(said) != 1 || turned != 3 || len(src.answers) != 4 || tab.Reads() != 4 {
+		t.Errorf("%v, turned %d times, %d reads", said, turned, len(src.answers))
+	}
+	wait(Key{1, 9})
+	src.answers[0](nil, nil)
+	src.answers[3](nil, nil)
+	if len(said) != 3 || said[1] != fmt.Sprint(Key{1, 9}, nil) || turned != 4 || tab.Since() != 2 || tab.Failed() != 0 {
+		t.Errorf("%v, turned %d times, the oldest of %d", said, turned, tab.Since())
 	}
 }

@@ -40,11 +40,10 @@ type away struct {
 }
 
 // Bound has leaves leave memory where all of them take more than so many bytes, and be read again when they
-// are needed. heard is called when one has come, or could not, behind what those do who waited for it. It is
-// called before there are maps.
-func (a *Arena) Bound(bytes uint64, from demand.Source, heard func()) {
-	a.away.most, a.away.From, a.away.lost = bytes, from, map[node.Key]struct{}{}
-	a.away.Hooks = demand.Hooks{Name: func(k demand.Key) []byte { return leafKey(k).Bytes() }, Put: a.put, Heard: heard}
+// are needed. Name and Put of the hooks are the arena's. It is called before there are maps.
+func (a *Arena) Bound(bytes uint64, from demand.Source, hooks demand.Hooks) {
+	hooks.Name, hooks.Put = func(k demand.Key) []byte { return leafKey(k).Bytes() }, a.put
+	a.away.most, a.away.From, a.away.Hooks, a.away.lost = bytes, from, hooks, map[node.Key]struct{}{}
 }
 
 func leafKey(k demand.Key) node.Key  { return node.LeafKey(k.Volume, k.Leaf) }
@@ -186,7 +185,7 @@ func (a *Arena) put(at demand.Key, page []byte, err error) error {
 	if err == nil {
 		_, _, err = a.bringIn(s, k, page)
 	}
-	if err != nil && garbage {
+	if delete(a.away.lost, k); err != nil && garbage {
 		a.away.lost[k] = struct{}{}
 	}
 	return err

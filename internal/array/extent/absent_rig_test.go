@@ -14,7 +14,7 @@ import (
 func (r *rig) bound() {
 	r.pending = nil
 	if r.mapBytes > 0 {
-		r.arena.Bound(r.mapBytes, r, func() {})
+		r.arena.Bound(r.mapBytes, r, demand.Hooks{Heard: func() {}, Asked: func() {}, Now: func() int64 { return 0 }})
 	}
 }
 

@@ -3,7 +3,10 @@
 package extent
 
 import (
+	"errors"
+
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -31,6 +34,11 @@ func (t *tour) Await(fn func()) bool {
 		return false
 	}
 	t.arena.away.Call(q, func(err error) {
+		if errors.Is(err, demand.ErrLate) { // nobody says that it is damaged
+			t.waits = q
+			t.Await(fn)
+			return
+		}
 		t.skip = err != nil
 		fn()
 	})

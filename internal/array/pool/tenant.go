@@ -110,12 +110,14 @@ func (v *Volume) ClipTail() {
 	}
 }
 
-// BoundMaps has leaves of maps leave memory where they take more than so many bytes. Preconditions: there are no pools.
-func (set *Set) BoundMaps(bytes uint64, from demand.Source) {
-	set.Arena.Bound(bytes, from, func() {
+// BoundMaps has leaves of maps leave memory where they take more than so many bytes. Heard of the hooks is the set's.
+// Preconditions: there are no pools.
+func (set *Set) BoundMaps(bytes uint64, from demand.Source, hooks demand.Hooks) {
+	hooks.Heard = func() {
 		set.scheduleGarbage()
 		set.Up.Step()
-	})
+	}
+	set.Arena.Bound(bytes, from, hooks)
 }
 
 // EvictSoon has leaves leave memory, when others had their turn, if they take too much.

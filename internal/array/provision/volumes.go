@@ -112,7 +112,9 @@ func (m *Manager) forget(v *request.Volume) {
 // errSoon says that space may come back at once.
 var errSoon = errors.New("try it again")
 
-// readTime is when a change is tried again that waits for garbage of a pool to be read.
+// readTime is when a change is tried again that waits for garbage of a pool to be read. It asks instead of waiting in the
+// queue of the leaf, because it gives up at a time of its own, which no ticket has: what it reports then is that there is no
+// space. It is one change of a pool or volume, for the milliseconds of a read.
 const readTime = 1_000_000
 
 // soon has a change in a pool begin anew when others had their turn: nothing of it was done yet.
