@@ -123,7 +123,7 @@ func (d *daemon) configureVolume(at string, c VolumeConfig, changed map[*ioGroup
 	}
 	g.exec.Lock()
 	defer g.exec.Unlock()
-	have := v.Brief().Spec
+	have := v.Stats().Spec
 	switch {
 	case have.Pool != c.Pool:
 		return d.mismatch(at+".pool", "volume", c.Name, "pool", have.Pool)

@@ -78,7 +78,7 @@ func (g *ioGroup) adopt(v *array.Volume, s unitSpec, show ...exportSpec) (Volume
 	}
 	g.exec.Lock()
 	defer g.exec.Unlock()
-	return g.describe(v, v.Brief()), nil
+	return g.describe(v, v.Stats()), nil
 }
 
 // volume finds a volume by name. The executor is held.
@@ -103,33 +103,37 @@ func (g *ioGroup) listVolumes() []Volume {
 	defer g.exec.Unlock()
 	out := []Volume{}
 	for _, v := range g.array.Volumes() {
-		out = append(out, g.describe(v, v.Brief()))
+		out = append(out, g.describe(v, v.Stats()))
 	}
 	return out
 }
 
 func (g *ioGroup) showVolume(name string) (Volume, error) {
-	var count array.EntryCount
-	for more := true; more; {
-		g.exec.Lock()
-		v, err := g.volume(name) // another one may have the name by now
-		if err == nil {
-			more = v.CountEntries(&count)
-		}
-		g.exec.Unlock()
+	entries := 0
+	if err := g.await(func(done func(error)) {
+		v, err := g.volume(name)
 		if err != nil {
-			return Volume{}, err
+			done(err)
+			return
 		}
+		v.CountEntries(func(n int, err error) {
+			if entries = n; err != nil {
+				err = fmt.Errorf("the map of volume %q cannot be counted: %w", name, err)
+			}
+			done(err)
+		})
+	}); err != nil {
+		return Volume{}, err
 	}
 	g.exec.Lock()
 	defer g.exec.Unlock()
-	v, err := g.volume(name)
+	v, err := g.volume(name) // another one may have the name by now
 	if err != nil {
 		return Volume{}, err
 	}
-	st := v.Brief()
+	st := v.Stats()
 	out := g.describe(v, st)
-	out.Detail = &VolumeDetail{Entries: count.Entries, Admitted: byOrigin(st.Admitted), Destaged: byOrigin(st.Destaged), MapBytes: Size(st.MapBytes)}
+	out.Detail = &VolumeDetail{Entries: entries, Admitted: byOrigin(st.Admitted), Destaged: byOrigin(st.Destaged), MapBytes: Size(st.MapBytes)}
 	return out, nil
 }
 
@@ -156,7 +160,7 @@ func (g *ioGroup) deleteVolume(name string, force bool) error {
 		if by := g.exports.kernel[v.ID()]; by != "" {
 			why = append(why, "is the kernel's device "+by)
 		}
-		if n := v.Brief().Dirty; n > 0 {
+		if n := v.Stats().Dirty; n > 0 {
 			why = append(why, "has "+Size(n).Human()+" of dirty data in the write cache")
 		}
 		if len(why) > 0 {
@@ -237,7 +241,7 @@ func (g *ioGroup) cloneVolume(source string, c Clone, to *ioGroup) (Volume, erro
 		g.exec.Unlock()
 		return Volume{}, err
 	}
-	spec := src.Brief().Spec
+	spec := src.Stats().Spec
 	removable := g.exports.spec(src).Removable
 	g.exec.Unlock()
 	spec.ID, spec.Name = 0, c.Name

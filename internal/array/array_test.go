@@ -129,7 +129,7 @@ func TestWriteReadZeroCopy(t *testing.T) {
 	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 110)}}
 	r.do(v, h)
 	r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 16<<20/512)})
-	if n := v.Stats().Entries; n != 1 {
+	if n := entriesOf(v); n != 1 {
 		t.Errorf("a zeroed volume has %d entries", n)
 	}
 	r.do(w, &block.Request{Op: block.OpPlace, Range: rng(7, 110), Ref: h.Ref, Origin: block.OriginXCopy})

@@ -134,7 +134,7 @@ func TestChecksAmongAll(t *testing.T) {
 	ended, stopped, checkpoints := 0, 0, 0
 	for round := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, round))
-		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CheckpointBytes: 4096, LeafBytes: 1 + rnd.Uint64N(2)*50000}, false)
+		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CheckpointBytes: 4096, LeafBytes: 1 + rnd.Uint64N(2)*50000, MapBytes: round % 2}, false)
 		r.a.ckpt.StepNodes = 1
 		const leaf = 256 * windowSectors
 		made := 0

@@ -245,7 +245,7 @@ func TestLargestVolume(t *testing.T) {
 	last := uint64(MaxVolumeBytes/512 - 8)
 	mustOK(t, r.do(v, write(last, 8)))
 	mustOK(t, r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(1000, last-1000)}))
-	if n := v.Stats().Entries; n != 3 {
+	if n := entriesOf(v); n != 3 {
 		t.Errorf("unmapped, zero, data are %d entries", n)
 	}
 	if got := r.do(v, write(last+1, 8)); got != block.OutOfRange {
@@ -253,7 +253,7 @@ func TestLargestVolume(t *testing.T) {
 	}
 	r.crash()
 	r.check()
-	if n := r.a.Volume("v").Stats().Entries; n != 3 {
+	if n := entriesOf(r.a.Volume("v")); n != 3 {
 		t.Errorf("after a restart there are %d entries", n)
 	}
 }
@@ -335,7 +335,7 @@ func TestSumsOfOddSize(t *testing.T) {
 		v := r.volume("v", "p", sectors*512, true)
 		mustOK(t, r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, sectors)}))
 		mustOK(t, r.do(v, write(sectors-8, 4)))
-		b := v.Brief()
+		b := v.Stats()
 		if b.Mapped+b.Zero != sectors*512 || b.Unmapped != 0 || b.Mapped == 0 {
 			t.Errorf("%d sectors: mapped %d bytes, zero %d, unmapped %d", sectors, b.Mapped, b.Zero, b.Unmapped)
 		}

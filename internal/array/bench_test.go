@@ -71,7 +71,7 @@ func BenchmarkMapFill(b *testing.B) {
 		b.ReportMetric(float64(peakHeap)*scale, "GiB/TiB-heap-peak")
 		b.ReportMetric(float64(r.a.MapBytes())*scale, "GiB/TiB-final")
 		b.ReportMetric(float64(ms.HeapAlloc-min(base, ms.HeapAlloc))*scale, "GiB/TiB-heap-final")
-		b.ReportMetric(float64(v.Stats().Entries), "entries")
+		b.ReportMetric(float64(entriesOf(v)), "entries")
 		if n := len(r.a.Check(false).Problems); n > 0 {
 			b.Fatal(r.a.Check(false).Problems[0])
 		}
@@ -126,7 +126,7 @@ func BenchmarkWriteSameOverEntries(b *testing.B) {
 			for left > 0 && r.clock.Step() {
 			}
 		}
-		entries := v.Stats().Entries
+		entries := entriesOf(v)
 		start := time.Now()
 		r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<40/512)})
 		took := time.Since(start)
@@ -139,7 +139,7 @@ func BenchmarkWriteSameOverEntries(b *testing.B) {
 		r.do(w, &block.Request{Op: block.OpWrite, Range: rng(0, 8)})
 		r.clock.Run()
 		b.ReportMetric(float64(entries), "entries-before")
-		b.ReportMetric(float64(v.Stats().Entries), "entries-after")
+		b.ReportMetric(float64(entriesOf(v)), "entries-after")
 		b.ReportMetric(took.Seconds()*1e3, "ms-WS")
 		b.ReportMetric(worst.Seconds()*1e3, "ms-worst-step")
 	}

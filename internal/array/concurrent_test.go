@@ -65,7 +65,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 
 func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 	s.chaos = blocktest.Chaos{MaxDelay: 3e6, WriteErrors: errs, SyncErrors: errs, Inline: s.rnd.IntN(2) * 80, SyncHangs: s.rnd.IntN(2) * 5, Rand: s.rnd}
-	s.rig = newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
+	s.rig = newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, MapBytes: s.rnd.Uint64N(2)}, false)
 	s.pool("a", PoolSpec{CopyData: copyData}, 256<<20)
 	s.pool("b", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: 100 << 20}}}, 0)
 	for i, n := range s.sectors {
@@ -189,6 +189,9 @@ func (s *swarm) restart() {
 		if what := s.caps.look(a); what != "" {
 			s.t.Fatalf("at %d ns %s", s.clock.Now(), what)
 		}
+		if n := a.arena.ReadInCalls(); n > 0 {
+			s.t.Fatalf("at %d ns %d leaves were read by who should have waited for them", s.clock.Now(), n)
+		}
 	}
 	s.vols = nil
 	for _, n := range s.names {
@@ -302,8 +305,7 @@ func (s *swarm) launch() {
 		if src.End() > s.sectors[from] || !s.free(from, src, false) || from == vol && src.Overlaps(g) {
 			return
 		}
-		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
-		s.vols[from].Submit([]*block.Request{h})
+		h := s.hold(from, src)
 		copy(after, s.stamps[from][src.Start:src.End()])
 		q.Op, q.Ref, q.Origin = block.OpPlace, h.Ref, block.OriginXCopy
 		f.src = &flightSource{from, src}
@@ -312,6 +314,17 @@ func (s *swarm) launch() {
 	f.at, f.after = []block.Range{g}, [][]uint64{after}
 	s.flights = append(s.flights, f)
 	s.batch[vol] = append(s.batch[vol], q)
+}
+
+// hold returns a reference to a range. Leaves of the map may be absent, and then time goes by.
+func (s *swarm) hold(vol int, src block.Range) *block.Request {
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
+	for s.vols[vol].Submit([]*block.Request{h}); h.Ref == nil; {
+		if !s.clock.Step() {
+			s.t.Fatalf("a reference to %v never comes: %v", src, h.Status)
+		}
+	}
+	return h
 }
 
 // launchRead reads a long range while nothing changes it.

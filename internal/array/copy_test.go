@@ -169,7 +169,7 @@ func TestCopyThatEndedWritesNothing(t *testing.T) {
 			w.Cancel(q)
 			want = block.Cancelled
 		} else {
-			r.a.arena.GiveUp(v.Pool().Alloc)
+			r.a.arena.Refs.GiveUp(v.Pool().Alloc)
 		}
 		s.answer()
 		r.clock.RunUntil(r.clock.Now() + 1e6)

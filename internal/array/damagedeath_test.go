@@ -313,6 +313,7 @@ func TestDamageAndDeaths(t *testing.T) {
 			r := &damageRig{k: &killer{}}
 			large := s%8 == 0
 			r.powerRig = newPowerRigWith(t, s, s%4 == 1, func(p *powerRig) {
+				p.opt.MapBytes = 0 // what an array knew of its maps is looked at when it is dead
 				if r.powerRig, r.k.r = p, p; large {
 					p.opt.CacheBytes, p.opt.CapPercent = 8<<20, []int{100}
 				}

@@ -64,8 +64,6 @@ type (
 	PoolStats = pool.PoolStats
 	// MdiskStats describes a back-end disk.
 	MdiskStats = pool.MdiskStats
-	// EntryCount counts the entries of a volume's map in steps.
-	EntryCount = pool.EntryCount
 	// VolumeStats is a volume's state at an instant.
 	VolumeStats = pool.VolumeStats
 	// Flow is the bytes of one origin that went through the cache for a volume.

@@ -55,6 +55,7 @@ func (w *watchdog) look() {
 	now := w.set.Exec.Now()
 	trouble := w.lookCheckpoint(now)
 	trouble = w.lookFlush(now) || trouble
+	trouble = w.lookMaps(now) || trouble
 	if w.set.Link.Waiters() > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() || w.engine.LogStarves() {
 		w.watch()
 	}
@@ -109,6 +110,16 @@ func (w *watchdog) lookFlush(now int64) bool {
 	return true
 }
 
+// lookMaps ends who waits for a page of a map that does not come. It reports whether there is one.
+func (w *watchdog) lookMaps(now int64) bool {
+	d := w.set.Arena.Demand()
+	if d.Reads() == 0 {
+		return false
+	}
+	w.watch()
+	return d.Late(now - patience)
+}
+
 // endAll ends all who have waited too long.
 func (w *watchdog) endAll(s block.Status, now int64) {
 	for _, p := range w.set.Pools() {
@@ -133,6 +144,9 @@ func (w *watchdog) health() (lines []string) {
 	if w.ckpt.Silence(now) >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
+	if d := w.set.Arena.Demand(); d.Reads() > 0 && now-d.Since() >= patience {
+		lines = append(lines, fmt.Sprintf("a page of a volume's map has not been read for %d s, and reads and writes there are medium errors meanwhile; look at the disk of the data folder; the array waits for it", (now-d.Since())/1_000_000_000))
+	}
 	if silent := w.flusher.Silence(now); silent >= patience {
 		lines = append(lines, fmt.Sprintf("the disk of the data folder has not answered for %d s, and nothing goes to the mdisks meanwhile; the array waits for it", silent/1_000_000_000))
 	} else if since := w.flusher.FailingSince(); since != 0 {
@@ -144,6 +158,9 @@ func (w *watchdog) health() (lines []string) {
 // Health describes what fails now, a line each; none: all works.
 func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
+	if failed := a.arena.Demand().Failed(); failed > 0 {
+		lines = append(lines, fmt.Sprintf("pages of volumes' maps could not be read %d times, and no copy has them as they were written: reads and writes there are medium errors; restore the data folder from a copy", failed))
+	}
 	if a.meta.Alone() {
 		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")
 	}

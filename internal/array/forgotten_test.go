@@ -16,7 +16,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	seed := testkit.Seed(t)
 	for n := range 6 {
 		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
-		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, Policy: randomPolicy(rnd)}, false)
+		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, MapBytes: uint64(n % 2), Policy: randomPolicy(rnd)}, false)
 		r.a.ckpt.StepNodes = 1
 		pol := r.a.Policy()
 		pol.Budget = Budget{Percent: n % 2 * 25, HostPercent: n % 3 * 10, Pressure: true} // without pressure an offload may wait for ever
@@ -30,6 +30,9 @@ func TestNobodyIsForgotten(t *testing.T) {
 		r.a.afterStep = func() {
 			if what := r.a.engine.Forgotten(r.a.ckpt.Running()); what != "" {
 				t.Fatalf("run %d, at %d ns: %s", n, r.clock.Now(), what)
+			}
+			if reads := r.a.arena.ReadInCalls(); reads > 0 {
+				t.Fatalf("run %d, at %d ns: %d leaves were read by who should have waited for them", n, r.clock.Now(), reads)
 			}
 		}
 		left := 0

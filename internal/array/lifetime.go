@@ -54,9 +54,11 @@ func (a *Array) Stop(done func(error)) {
 	a.engine.Stop()
 	a.back.Stop()
 	a.ckpt.Stop()
-	for a.arena.Collect(1 << 20) {
+	a.arena.Rest() // the next start removes what is left
+	for a.arena.Collectable() {
+		a.arena.Collect(1 << 20)
 	}
-	if a.ckpt.Running() || a.engine.Filling() || a.back.Busy() || a.flusher.Running() {
+	if a.arena.Demand().Reads() > 0 || a.ckpt.Running() || a.engine.Filling() || a.back.Busy() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}

@@ -15,7 +15,7 @@ func TestImportIsDataThatWasThere(t *testing.T) {
 	if err := v.Import(rng(windowSectors, 1<<20-windowSectors)); err != nil {
 		t.Fatal(err)
 	}
-	if st := v.Brief(); st.Mapped != 1<<29-64<<10 || p.Stats().Allocated != st.Mapped {
+	if st := v.Stats(); st.Mapped != 1<<29-64<<10 || p.Stats().Allocated != st.Mapped {
 		t.Errorf("%d bytes are mapped, %d allocated", st.Mapped, p.Stats().Allocated)
 	}
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 1024), Data: [][]byte{make([]byte, 1024*512)}}))

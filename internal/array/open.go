@@ -9,13 +9,16 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/crosspool"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/provision"
+	"github.com/arraysim/arraysim/internal/array/reading"
 	"github.com/arraysim/arraysim/internal/array/recovery"
 	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -62,6 +65,9 @@ type Options struct {
 	// the last checkpoint count, and are not packed before the next. Without payload there are no checkpoints,
 	// and no leaf is packed. Simulations set it low to have many packed.
 	LeafBytes uint64
+	// MapBytes is what the leaves of maps may take of memory, packed or not (1 GiB). Those that nobody has looked at for longer
+	// leave, and are read again when they are needed. What changed since the last checkpoint stays. Without payload none leaves.
+	MapBytes uint64
 	// Discard has the array give the room of free space back to the store, whose media know how to.
 	Discard bool
 	// DiscardDelay is how long space is free until it is discarded, at least, in nanoseconds (1 s): what
@@ -89,7 +95,10 @@ func (o *Options) fill() {
 		o.CheckpointBytes = checkpoint.BatchBytes
 	}
 	if o.LeafBytes == 0 {
-		o.LeafBytes = extent.DefaultLeafBytes
+		o.LeafBytes = node.DefaultLeafBytes
+	}
+	if o.MapBytes == 0 {
+		o.MapBytes = extent.DefaultMapBytes
 	}
 	if o.DiscardDelay == 0 {
 		o.DiscardDelay = 1_000_000_000
@@ -145,7 +154,7 @@ func Open(opt Options) (*Array, error) {
 			set.DiscardFree(opt.DiscardDelay)
 		}
 		set.OpenRows(nv)
-		set.OpenBackend(pool.ReadHooks{Read: e.ReadDone, Abandoned: e.ReadAbandoned, Unwanted: request.IsUnwanted,
+		set.OpenBackend(pool.ReadHooks{Read: reading.Done, Abandoned: reading.Abandoned, Unwanted: reading.Unwanted,
 			Overdue: func(p *Pool, s block.Status) { e.EndWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watchdog.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
@@ -178,8 +187,8 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, lifetime: lifetime{started: opt.Exec.Now()}}
 	set := pool.NewSet(a.exec, opt.Store)
-	if set.Arena.LeafBytes = opt.LeafBytes; !set.Payload {
-		set.Arena.LeafBytes = math.MaxUint64
+	if set.Arena.PackAbove(opt.LeafBytes); !set.Payload {
+		set.Arena.PackAbove(math.MaxUint64)
 	}
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)
@@ -211,6 +220,9 @@ func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
 		Keep:  a.keepGeneration,
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
+	if a.set.Payload {
+		a.boundMaps(a.opt.MapBytes)
+	}
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),
 		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.Doubt, Stepped: a.engine.EndStep})}
@@ -219,6 +231,11 @@ func (a *Array) openBooks(store block.MetaStore) {
 			Add: a.set.SaveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
 			Trimmed: a.engine.LogTrimmed}})
 	a.watchdog.flusher, a.watchdog.ckpt = a.flusher, a.ckpt
+}
+
+// boundMaps has leaves of maps leave memory where they take more than so many bytes.
+func (a *Array) boundMaps(bytes uint64) {
+	a.set.BoundMaps(bytes, a.meta, demand.Hooks{Asked: a.watchdog.watch, Turned: a.set.TellHealth, Now: a.exec.Now})
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is
@@ -234,6 +251,7 @@ func (a *Array) stepEnded() {
 	if a.set.Leaving() {
 		a.set.RetireAll()
 	}
+	a.set.EvictSoon()
 	if a.afterStep != nil {
 		a.afterStep()
 	}

@@ -8,27 +8,33 @@ import (
 )
 
 // capKept says which partition holds more than its cap, and more than at the last call: what it overwrites needs no
-// room, but nothing takes more than there is. A piece may go in alone, and a start finds what it finds.
+// room, but nothing takes more than there is. A piece may go in alone, and a start finds what it finds: then a partition
+// still has its floor to itself (wcache.Pot), but nobody borrows.
 type capKept struct {
 	used  map[*Pool]int
 	limit map[*Pool]int
 	all   int
+	// Pages that partitions have above their floors, pages of the floors, and how many there are.
+	lent, floors, room int
 }
 
 func (c *capKept) look(a *Array) (what string) {
-	room := a.cache.Room()
-	if n := room.Used(); n > room.Limit() && n > c.all {
-		what = fmt.Sprintf("the cache holds %d pages of %d, and held %d", n, room.Limit(), c.all)
-	}
-	used, limit := map[*Pool]int{}, map[*Pool]int{}
+	was := *c
+	*c = capKept{used: map[*Pool]int{}, limit: map[*Pool]int{}, all: a.cache.Room().Used(), room: a.cache.Room().Limit()}
 	for _, p := range a.Pools() {
-		n := p.Part.Room.Used()
-		used[p], limit[p] = n, p.Part.Limit()
-		if n > limit[p] && n > c.used[p] && limit[p] >= c.limit[p] && n > pieceSectors/8+1 {
-			what = fmt.Sprintf("pool %s holds %d pages of %d, and held %d", p.Name(), n, limit[p], c.used[p])
+		n, floor := p.Part.Room.Used(), p.Part.Room.Floor()
+		c.lent += max(0, n-floor)
+		c.floors += floor
+		c.used[p], c.limit[p] = n, p.Part.Limit()
+		if n > c.limit[p] && n > was.used[p] && c.limit[p] >= was.limit[p] && n > pieceSectors/8+1 {
+			what = fmt.Sprintf("pool %s holds %d pages of %d, and held %d", p.Name(), n, c.limit[p], was.used[p])
 		}
 	}
-	c.used, c.limit, c.all = used, limit, room.Used()
+	// What there is is never above the room but for what a start has found, and for floors that have changed.
+	if c.floors == was.floors && c.room == was.room && c.lent > was.lent && c.floors+c.lent > c.room {
+		what = fmt.Sprintf("the cache holds %d pages of %d, and held %d: %d of them are borrowed beside floors of %d, and %d were",
+			c.all, c.room, was.all, c.lent, c.floors, was.lent)
+	}
 	return what
 }
 
@@ -75,8 +81,7 @@ func (s *swarm) launchTear(f *flight) {
 		if dst.Overlaps(t.at) || !s.free(t.vol, dst, true) {
 			return
 		}
-		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
-		s.vols[t.vol].Submit([]*block.Request{h})
+		h := s.hold(t.vol, src)
 		q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, dst, h.Ref, block.OriginXCopy
 		f.src = &flightSource{t.vol, src}
 		q.Done = func(*block.Request) { s.ended(f); h.Ref.Release() }
@@ -174,5 +179,58 @@ func TestOverwritesKeepTheCap(t *testing.T) {
 			}
 			f.check()
 		})
+	}
+}
+
+// TestFloorOfAFullCache: where one pool has all of the cache, be it that a start has found so, another one still has its floor to
+// itself. So the cache holds more pages than there are, by that floor and no more, until the first has destaged.
+func TestFloorOfAFullCache(t *testing.T) {
+	r, s := stuckRig(t, Options{CacheBytes: 1 << 20})
+	full := r.pool("full", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v := r.volume("v", "full", 32<<20, true)
+	s.stuck = true
+	limit := r.a.cache.Room().Limit()
+	for at := uint64(0); full.Part.Room.Used() < limit; at += 8 {
+		mustOK(t, r.do(v, write(at, 8)))
+	}
+	r.a.CreatePool(PoolSpec{Name: "other", Mdisks: []MdiskSpec{{Name: "o", Size: 64 << 20}}}, func(_ *Pool, err error) { mustDo(t, err) })
+	r.clock.RunUntil(r.clock.Now() + 1e9) // the clock never runs out of events while an mdisk is stuck
+	r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "other", Sectors: 1 << 16, Thin: true}, func(_ *Volume, err error) { mustDo(t, err) })
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+
+	r.clock = &block.Virtual{}
+	r.store = r.store.Clone(r.clock)
+	r.opt.Exec, r.opt.Store, s.held = r.clock, &hookedStore{r.store, s.submit}, nil
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	caps := capKept{}
+	look := func() {
+		t.Helper()
+		if what := caps.look(a); what != "" {
+			t.Error(what)
+		}
+	}
+	caps.look(a) // what the start found
+	a.afterStep = look
+	w, room := a.Volume("w"), &a.Volume("w").Pool().Part.Room
+	if room.Floor() < 2 || a.cache.Room().Used() != limit {
+		t.Fatalf("the start found %d pages of %d, and the floor is %d", a.cache.Room().Used(), limit, room.Floor())
+	}
+	for i := range uint64(room.Floor()) {
+		if !r.start(w, write(i*8, 8))() {
+			t.Fatalf("page %d of a floor of %d waits", i, room.Floor())
+		}
+	}
+	more := r.start(w, write(1<<10, 8))
+	if got := a.cache.Room().Used(); more() || got != limit+room.Floor() {
+		t.Fatalf("the cache holds %d pages of %d, with a floor of %d", got, limit, room.Floor())
+	}
+	s.answer()
+	r.clock.RunUntil(r.clock.Now() + 10e9)
+	if got := a.cache.Room().Used(); !more() || got > limit {
+		t.Errorf("the cache still holds %d pages of %d; the write that waited has ended: %v", got, limit, more())
 	}
 }

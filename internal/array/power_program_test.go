@@ -235,6 +235,20 @@ func (r *powerRig) copy(from, vol int, q *block.Request, cmd *command) bool {
 	}
 	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
 	r.vols[from].Submit([]*block.Request{h})
+	if h.Ref == nil { // leaves of the map are absent
+		for h.Ref == nil {
+			if r.isCut() || !r.clock.Step() {
+				return false
+			}
+		}
+		gone := func(vol int, g block.Range) bool {
+			return r.vols[vol] == nil || r.slots[vol].leaves || g.End() > r.vols[vol].Limit
+		}
+		if r.isCut() || gone(vol, to) || gone(from, src) || !r.isFree(vol, to) || !r.isCertain(from, src) {
+			h.Ref.Release()
+			return false
+		}
+	}
 	q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
 	cmd.from = powerVolumes[from].pool
 	cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData

@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkStart opens an array of files with 1,000 volumes and 10 million map entries, as
-// it was stopped, with all leaves packed that can be and with none, and checks it.
+// it was stopped, with all leaves packed that can be, with none, and with 8 MiB of leaves in memory, and checks it.
 func BenchmarkStart(b *testing.B) {
 	const volumes, windows = 1000, 5000
 	dir, err := testkit.MemoryDir(b)
@@ -52,16 +52,16 @@ func BenchmarkStart(b *testing.B) {
 	h.Ref.Release()
 	entries := 0
 	for _, v := range vols {
-		entries += v.Map.Entries(v.Spec.Sectors)
+		entries += entriesOf(v)
 	}
 	r.exec.Unlock()
 	r.close()
 	for _, row := range []struct {
-		name  string
-		bytes uint64
-	}{{"packed", 1}, {"loose", 1 << 50}} {
+		name            string
+		loose, resident uint64
+	}{{"packed", 1, 1 << 50}, {"loose", 1 << 50, 1 << 50}, {"absent", 1, 8 << 20}} {
 		b.Run(row.name, func(b *testing.B) {
-			opt.LeafBytes = row.bytes
+			opt.LeafBytes, opt.MapBytes = row.loose, row.resident
 			for range 2 { // what finalizers hold goes with the second
 				runtime.GC()
 			}

@@ -121,6 +121,9 @@ func (l *lives) stripes(v *Volume, runs uint64) block.Ref {
 	return l.hold(v, rng(0, runs*16))
 }
 
+// absent has all leaves of maps leave memory that may: not those in which volumes end.
+func (l *lives) absent() { l.evict() }
+
 // largeCache takes an array whose cache takes many pieces, so that only turns hold a write up.
 func (l *lives) largeCache() { *l = *newLives(l.t.(*testing.T), Policy{}, 32<<20, l.prepare) }
 
@@ -346,12 +349,46 @@ var walks = []struct {
 		l.v.Pool().SetWriteMode(FlushThrough)
 	}, "filling"},
 
+	{request.KindWrite, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.v, write(0, 8))
+		l.absent()
+		l.submit(l.v, write(8, 8))
+	}, "ended, waiting for map"},
+	{request.KindCompare, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.v, write(0, 8))
+		l.absent()
+		l.submit(l.v, compare(0, 8))
+	}, "ended, waiting for map"},
+	{request.KindEdit, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.v, write(0, 8))
+		l.absent()
+		l.submit(l.v, unmap(0, rng(0, 4)))
+	}, "ended, waiting for map"},
+	{request.KindClone, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.w, write(0, 8))
+		ref := l.hold(l.w, rng(0, 8))
+		l.absent()
+		l.place(l.w, ref, 16, 8)
+	}, "ended, waiting for map"},
+	{request.KindMove, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 8)})
+		ref := l.hold(l.v, rng(0, 8))
+		l.absent()
+		l.place(l.v, ref, 16, 8)
+	}, "ended, waiting for map"},
+	{request.KindPiece, "a leaf", Policy{}, func(l *lives) {
+		l.submit(l.v, write(0, 8))
+		ref := l.hold(l.v, rng(0, 8))
+		l.absent()
+		l.place(l.v, ref, 128, 8)
+	}, "ended, moving (waiting for map)"},
+
 	{request.KindFlush, "SYNCHRONIZE CACHE", Policy{}, func(l *lives) { l.submit(l.v, &block.Request{Op: block.OpFlush}) }, "ended"},
 }
 
 // waitsFor returns the resource that a request waits for, ticket.Nothing if for none.
 func waitsFor(q *block.Request) ticket.Resource {
-	for r := ticket.BackEnd; r > ticket.Nothing; r-- {
+	for r := ticket.Map; r > ticket.Nothing; r-- {
 		if request.Doing(q) == "waiting for "+r.String() {
 			return r
 		}
@@ -423,7 +460,7 @@ func TestTransitions(t *testing.T) {
 				}
 			}
 		}
-		for r := ticket.Nothing; r <= ticket.BackEnd; r++ {
+		for r := ticket.Nothing; r <= ticket.Map; r++ {
 			if !some.ForbidWait(k, r) {
 				continue
 			}

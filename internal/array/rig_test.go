@@ -62,3 +62,12 @@ func flowOf(v *Volume, o block.Origin) pool.Flow {
 	f, _ := v.Cached.Flow(o)
 	return f
 }
+
+// entriesOf counts the entries of a volume's map.
+func entriesOf(v *Volume) (n int) {
+	ended := false
+	v.CountEntries(func(m int, _ error) { n, ended = m, true })
+	for clock, ok := v.Set.Exec.(*block.Virtual); ok && !ended && clock.Step(); {
+	}
+	return n
+}

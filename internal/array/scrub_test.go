@@ -59,7 +59,7 @@ func TestScrubReadsAllDataOnce(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range uint64(8) {
 		rnd := rand.New(rand.NewPCG(seed, round))
-		r := newRig(t, Options{LeafBytes: 1 + rnd.Uint64N(2)*5000}, false)
+		r := newRig(t, Options{LeafBytes: 1 + rnd.Uint64N(2)*5000, MapBytes: round % 3 / 2}, false)
 		r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}, {Name: "n", Size: 32 << 20}}}, 0)
 		const sectors = 80 << 11
 		v := r.volume("v", "p", 40<<20, true)

@@ -72,6 +72,9 @@ type MetaStore interface {
 	// was committed before. It waits, and is only used while an array is being opened: who needs few keys
 	// of many does not load them all.
 	Get(key []byte) ([]byte, error)
+	// Read is Get while an array runs: it calls done on the executor, never from inside, and sees what was
+	// committed before the call. The key belongs to the store until then, the value to the caller.
+	Read(key []byte, done func(value []byte, err error))
 	// Load calls fn for every entry whose key has the prefix, in key order.
 	// Only used while an array is being opened; key and value are valid in fn only.
 	Load(prefix []byte, fn func(key, value []byte) error) error
@@ -85,6 +88,8 @@ type MetaCopies interface {
 	// Choose makes copy i the one that Load reads; a copy that cannot be read fails then.
 	Choose(i int)
 	Chosen() int
+	// ReadFrom is Read of copy i. A copy that lacks batches, see Behind, may give an older value.
+	ReadFrom(i int, key []byte, done func(value []byte, err error))
 	// Behind reports whether a copy lacks something that Commit has ended well for. Alone, it looks like one that is whole.
 	Behind() bool
 	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it. If

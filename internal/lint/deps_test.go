@@ -53,19 +53,27 @@ const directions = `
 
 	block < array/layout, array/media;
 
+	NONE < array/ticket;
+
+	array/ticket < array/demand;
+
 	array/layout < array/nvlog, array/alloc, array/window;
 
 	array/nvlog, crc32c, metrics < array/backend;
 
-	array/alloc, array/window < array/extent;
+	array/window < array/node;
+
+	array/alloc, array/window < array/hold;
+
+	array/alloc, array/window < array/home;
+
+	array/hold, array/home, array/node, array/demand < array/extent;
 
 	lab/plug < array/policy;
 
 	array/nvlog, array/alloc, array/policy, crc32c < array/wcache;
 
 	block < array/metadata, array/changelog;
-
-	NONE < array/ticket;
 
 	array/wcache, array/ticket < array/admission;
 
@@ -79,9 +87,15 @@ const directions = `
 
 	array/pool < array/check;
 
-	array/extent, array/ticket < array/copying;
+	array/extent < array/copying;
 
-	array/pool, array/copying < array/request;
+	array/pool < array/reading;
+
+	array/extent < array/lookup;
+
+	block < array/answer;
+
+	array/reading, array/lookup, array/copying, array/answer < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 
@@ -156,9 +170,9 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/window", "array/extent",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/window", "array/node", "array/demand", "array/hold", "array/home", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/reading", "array/lookup", "array/answer", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

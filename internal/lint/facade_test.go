@@ -15,7 +15,7 @@ import (
 // facade lists these methods, by type. A field of such a type is nobody else's.
 const facade = `
 	pool.Pool: Fullness, ID, Name, SetMdiskLimits, SetMdiskOffline, SetWriteMode, Stats, UsedSeconds, Waits
-	pool.Volume: Brief, CountEntries, Flow, ID, Import, Info, Name, Stats
+	pool.Volume: CountEntries, Flow, ID, Import, Info, Name, Stats
 	request.Volume: Submit
 `
 

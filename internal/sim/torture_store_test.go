@@ -281,6 +281,11 @@ func (k tortureMeta) Limit() int { return k.inner().Limit() }
 
 func (k tortureMeta) Get(key []byte) ([]byte, error) { return k.inner().Get(key) }
 
+func (k tortureMeta) Read(key []byte, done func([]byte, error)) {
+	value, err := k.inner().Get(key)
+	k.s.later(func() { done(value, err) })
+}
+
 func (k tortureMeta) Load(prefix []byte, fn func(key, value []byte) error) error {
 	return k.inner().Load(prefix, fn)
 }

@@ -143,6 +143,8 @@ func newTorture(seed uint64) *torture {
 	}
 	leaves := newRand(seed, "leaves")
 	m.opt.LeafBytes = []uint64{0, 1, 10_000}[leaves.N(3)]
+	maps := newRand(seed, "maps")
+	m.opt.MapBytes = []uint64{0, 1, 20_000}[maps.N(3)]
 	rng := newRand(seed, "store")
 	m.store = newTortureStore(m.exec, &rng, []uint64{1, 1e5, 3e6}[m.rng.N(3)])
 	m.poolRoom = maxTorturePools

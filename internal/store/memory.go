@@ -320,6 +320,11 @@ func (k memMeta) Limit() int {
 
 func (k memMeta) Get(key []byte) ([]byte, error) { return bytes.Clone(k.m.kv[string(key)]), nil }
 
+func (k memMeta) Read(key []byte, done func([]byte, error)) {
+	value := bytes.Clone(k.m.kv[string(key)])
+	k.m.exec.Post(func() { done(value, nil) })
+}
+
 func (k memMeta) CommitNow(batch []block.KV) error {
 	if err := block.CheckBatch(batch, k.Limit()); err != nil {
 		return err

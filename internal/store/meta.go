@@ -141,6 +141,24 @@ func (m *metaCopies) Get(key []byte) ([]byte, error) {
 	return nil, m.errs[m.chosen]
 }
 
+// Read reads the chosen copy.
+func (m *metaCopies) Read(key []byte, done func([]byte, error)) { m.ReadFrom(m.chosen, key, done) }
+
+// ReadFrom reads a copy, in a goroutine of the store. One that is left alone is not asked as long as another one works: its
+// disk may never answer. Where none can be written any longer, all may still be read.
+func (m *metaCopies) ReadFrom(i int, key []byte, done func([]byte, error)) {
+	c, err := m.copies[i], m.errs[i]
+	if c == nil || err != nil && slices.Contains(m.errs[:], nil) {
+		m.s.exec.Post(func() { done(nil, err) })
+		return
+	}
+	var value []byte
+	m.s.call(&m.s.lookups, nil, func() (err error) {
+		value, err = c.get(key)
+		return err
+	}, func(err error) { done(value, err) })
+}
+
 // Limit is the same for all copies.
 func (m *metaCopies) Limit() int { return batchLimit }
 

@@ -20,6 +20,7 @@ type naming struct {
 	pools  []*pool.Pool
 	search *extent.Search // for the sectors of the first of pools
 	shown  int            // sectors that have a line
+	wait   bool           // for leaves of maps that are absent
 }
 
 func (c *Checker) newNaming(r *Report) *naming {
@@ -38,6 +39,7 @@ func (n *naming) step() (more bool) {
 	case n.search == nil:
 		list := p.Bad.List()
 		n.search = n.Set.Arena.NewSearch(p.Alloc, list[:min(len(list), shownBad-n.shown)])
+		n.search.Wait = n.wait
 		return true
 	case n.search.Step(auditSlots):
 		return true

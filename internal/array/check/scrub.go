@@ -5,9 +5,13 @@
 package check
 
 import (
+	"errors"
+
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -30,6 +34,8 @@ type Scrub struct {
 	// Total is the mapped data at the start, in bytes, Bad the sectors that went on the list.
 	Total int64
 	Bad   int
+	// Unread is leaves of maps that could not be read: their data was passed over.
+	Unread int
 }
 
 const (
@@ -82,7 +88,10 @@ func (s *Scrub) step() {
 		return
 	}
 	v := c.Set.Vols[s.vol]
-	data := s.next(v)
+	data, waits := s.next(v)
+	if waits {
+		return
+	}
 	s.at = data.End()
 	s.pool = v.Pool()
 	s.back.Begin()
@@ -92,9 +101,13 @@ func (s *Scrub) step() {
 }
 
 // next returns the next run of data of a volume, at most a piece, or where the scrub goes on if there is none nearby. A walk
-// joins what lies in a row: over all of the volume it would look for the end of a run of which a piece is read.
-func (s *Scrub) next(v *pool.Volume) (data extent.Run) {
+// joins what lies in a row: over all of the volume it would look for the end of a run of which a piece is read. Where it
+// waits for a leaf of the map, step is called again.
+func (s *Scrub) next(v *pool.Volume) (data extent.Run, waits bool) {
 	data.Start = s.at
+	if s.fetch(v, block.Range{Start: s.at, Count: 1}, extent.States) {
+		return data, true
+	}
 	found := false
 	v.Map.WalkStates(block.Range{Start: s.at, Count: v.Spec.Sectors - s.at}, scrubSlots, func(x extent.Run) bool {
 		if found = x.State == block.Data; found {
@@ -105,12 +118,29 @@ func (s *Scrub) next(v *pool.Volume) (data extent.Run) {
 		return !found
 	})
 	if found {
-		v.Map.Walk(block.Range{Start: data.Start, Count: min(layout.PieceSectors, v.Spec.Sectors-data.Start)}, func(x extent.Run) bool {
+		piece := block.Range{Start: data.Start, Count: min(layout.PieceSectors, v.Spec.Sectors-data.Start)}
+		if s.fetch(v, piece, extent.Look) {
+			return data, true
+		}
+		v.Map.Walk(piece, func(x extent.Run) bool {
 			data = x
 			return false
 		})
 	}
-	return data
+	return data, false
+}
+
+// fetch has step called again when a leaf has come that a range of a volume needs, and reports whether there is one. The
+// data of one that cannot be read cannot be found: the scrub goes on behind it, and it counts as bad.
+func (s *Scrub) fetch(v *pool.Volume, g block.Range, use extent.Use) (waits bool) {
+	return v.Map.Fetch(g, use, func(err error) {
+		if err != nil && !errors.Is(err, demand.ErrLate) { // else nobody says that it is damaged
+			first := g.Start + v.Map.Present(g)
+			s.at = first - first%node.LeafSectors + node.LeafSectors
+			s.Unread++
+		}
+		s.step()
+	})
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).

@@ -22,6 +22,7 @@ type Verify struct {
 	naming *naming
 	r      Report
 	phase  int
+	ended  bool // by Stop
 	Mended int
 }
 
@@ -37,13 +38,18 @@ func (c *Checker) NewVerify(repair bool) *Verify { return &Verify{Checker: c, re
 // Step does the next step and calls done, perhaps at once: false means that it was the last.
 func (v *Verify) Step(done func(more bool)) {
 	c := v.Checker
+	again := func() { v.Step(done) } // when a leaf of a map has come
 	switch {
+	case v.ended:
+		return
 	case v.phase == 0:
 		c.Conservation(&v.r)
 		v.pools = c.Set.Pools()
 		v.phase++
 	case v.phase == 1 && len(v.pools) > 0:
-		v.stepPool(v.pools[0])
+		if v.stepPool(v.pools[0], again) {
+			return
+		}
 	case v.phase == 1:
 		c.cache(&v.r, false)
 		v.phase++
@@ -58,32 +64,40 @@ func (v *Verify) Step(done func(more bool)) {
 		v.phase++
 		v.scrub = c.NewScrub(0, v.repair, func(s *Scrub) {
 			v.Mended = s.Mended()
+			if s.Unread > 0 {
+				v.r.add("map: %d pages cannot be read: what they say where data lies was not checked", s.Unread)
+			}
 			v.naming = c.newNaming(&v.r)
+			v.naming.wait = true
 			done(true)
 		})
 		return
 	case !v.naming.step():
 		done(false)
 		return
+	case v.naming.search != nil && v.naming.search.Await(again):
+		return
 	}
 	done(true)
 }
 
-// stepPool does the next step for a pool.
-func (v *Verify) stepPool(p *pool.Pool) {
+// stepPool does the next step for a pool. It returns true where that waits, and has again called.
+func (v *Verify) stepPool(p *pool.Pool, again func()) (waits bool) {
 	switch gone := v.Set.ByID(p.ID()) != p; {
 	case gone:
 		v.dropAudit()
 	case v.audit == nil:
 		v.audit = v.beginAudit(&v.r, p)
-		return
+		v.audit.Wait = true
+		return false
 	case v.audit.Step(auditSlots):
-		return
+		return v.audit.Await(again)
 	default:
 		v.closeAudit(&v.r, p, v.audit)
 		v.audit = nil
 	}
 	v.pools = v.pools[1:]
+	return false
 }
 
 // dropAudit ends an audit that is under way, if there is one.
@@ -104,6 +118,7 @@ func (v *Verify) Progress() (read, total int64) {
 
 // Stop ends the check after the step under way.
 func (v *Verify) Stop() {
+	v.ended = true
 	v.dropAudit()
 	if v.scrub != nil {
 		v.scrub.Stop()

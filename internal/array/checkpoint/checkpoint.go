@@ -194,6 +194,7 @@ func (c *Checkpointer) complete() []block.KV { return c.out }
 // done hears that the batch is durable.
 func (c *Checkpointer) done() {
 	c.out = nil
+	c.Maps.Durable()
 	if !c.sealed {
 		return
 	}

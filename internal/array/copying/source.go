@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -55,7 +56,7 @@ var _ block.Readable = (*Source)(nil)
 func (s *Source) Lost() bool { return false }
 
 // Lend makes a Source of a reference of the executor home, which is held. back is called there when it is released.
-func Lend(home block.Executor, lender Lender, runs *extent.Ref, back func()) *Source {
+func Lend(home block.Executor, lender Lender, runs *hold.Ref, back func()) *Source {
 	return &Source{RunList: offsets{runs.View()}, lender: lender, home: home, back: back}
 }
 
@@ -103,7 +104,7 @@ func (r *Reader) take(by any) (f *Fetch) {
 }
 
 // offsets are the runs of a reference. What is data is at its own offset there, which is all that others have to know.
-type offsets struct{ *extent.Ref }
+type offsets struct{ *hold.Ref }
 
 func (r offsets) Runs(off, n uint64, fn func(extent.Run) bool) {
 	r.Ref.Runs(off, n, func(x extent.Run) bool {

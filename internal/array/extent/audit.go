@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -31,13 +32,15 @@ func (u *Audit) End() {
 func (u *Audit) Windows() int { return u.windows }
 
 // Step looks at n slots or grains, and those of one leaf and the nodes above it more, and reports
-// whether there is anything left.
+// whether there is anything left, be it that it waits; see Await.
 func (u *Audit) Step(n int) (more bool) {
 	for m := u.next(); m != nil; m = u.next() { // a volume may be new
 		if n <= 0 {
 			return true
 		}
-		n -= u.visit(m)
+		if n -= u.visit(m); u.waits != nil {
+			return true
+		}
 	}
 	for ; int64(u.extent)*layout.ExtentGrains < u.space.Grains(); u.extent++ {
 		if n <= 0 {
@@ -56,7 +59,7 @@ const maxWrong = 100
 
 // users is what the space is compared with.
 func (u *Audit) users() alloc.Users {
-	return alloc.Users{Refs: u.found, Holds: u.arena.Holds(), Garbage: u.arena.HasGarbage()}
+	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: u.arena.HasGarbage()}
 }
 
 // Compare returns what is wrong with the space, a line each. It changes nothing, and goes once over
@@ -71,9 +74,13 @@ func (u *Audit) visit(m *Map) (slots int) {
 			u.problem(m.vol, fmt.Sprintf("the root says %+v, its tree has %+v", m.sum, got))
 		}
 	}
-	return u.tour.visit(m, func(nd *node, at nodeKey) bool {
-		if nd == nil || nd.key() != at {
-			u.problem(m.vol, fmt.Sprintf("an entry of height %d leads to a page that is not its", at.level+1))
+	return u.tour.visit(m, func(nd *node.Node, at node.Key) bool {
+		if nd == nil && at.Level == 0 {
+			u.problem(m.vol, fmt.Sprintf("page %d cannot be read", at.Index))
+			return false
+		}
+		if nd == nil || nd.Key() != at {
+			u.problem(m.vol, fmt.Sprintf("an entry of height %d leads to a page that is not its", at.Level+1))
 			return false
 		}
 		u.node(m, nd)
@@ -82,16 +89,16 @@ func (u *Audit) visit(m *Map) (slots int) {
 }
 
 // node compares the sums of a node with those of its slots, and counts what its windows have.
-func (u *Audit) node(m *Map, nd *node) {
+func (u *Audit) node(m *Map, nd *node.Node) {
 	var got Sums
-	for i, s := range &nd.slots {
-		got.Add(m.slotSums(s, nd.level))
-		if nd.level == 0 && !s.Uniform() {
-			u.window(m, nd.index<<fanoutBits|uint64(i), s)
+	for i, s := range &nd.Slots {
+		got.Add(m.slotSums(s, nd.Level))
+		if nd.Level == 0 && !s.Uniform() {
+			u.window(m, nd.Index<<node.FanoutBits|uint64(i), s)
 		}
 	}
-	if got != nd.sums {
-		u.problem(m.vol, fmt.Sprintf("page %d of level %d says %+v, it holds %+v", nd.index, nd.level, nd.sums, got))
+	if got != nd.Sums {
+		u.problem(m.vol, fmt.Sprintf("page %d of level %d says %+v, it holds %+v", nd.Index, nd.Level, nd.Sums, got))
 	}
 }
 
@@ -99,7 +106,7 @@ func (u *Audit) node(m *Map, nd *node) {
 func (u *Audit) window(m *Map, w uint64, s window.Slot) {
 	u.windows++
 	grains, behind := uint64(u.space.Grains()), false
-	m.eachGrain(s, func(g uint64) {
+	m.arena.nodes.Windows.EachGrain(s, func(g uint64) {
 		if g >= grains {
 			u.problem(m.vol, fmt.Sprintf("window %d lies in grain %d, behind the end of the space", w, g))
 			behind = true
@@ -110,11 +117,11 @@ func (u *Audit) window(m *Map, w uint64, s window.Slot) {
 	if m.tenant.Marked == 0 || behind {
 		return
 	}
-	g := m.home(s, w)
+	g := m.homes.Of(s, w)
 	if g == alloc.NoGrain {
 		return
 	}
-	if u.found.AddHome(g); !m.entitled(s) {
+	if u.found.AddHome(g); !m.homes.Entitled(s) {
 		u.problem(m.vol, fmt.Sprintf("window %d has a home and is not entitled to one", w))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -119,9 +120,9 @@ func TestAuditsOfTwoSpaces(t *testing.T) {
 // TestEndedAuditIsForgotten: nothing keeps what an audit has found when it has ended and what was cut off meanwhile is collected.
 func TestEndedAuditIsForgotten(t *testing.T) {
 	r := newRigOf(t)
-	v := r.add(4*fanout*layout.WindowSectors, false)
-	for w := range uint64(4 * fanout) {
-		if w%fanout < 2 {
+	v := r.add(4*node.Fanout*layout.WindowSectors, false)
+	for w := range uint64(4 * node.Fanout) {
+		if w%node.Fanout < 2 {
 			r.write(v, w, 0, 8)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -25,16 +26,16 @@ import (
 //   - What was cut off before it began leaves the store with the new position or behind it:
 //     NextRemoval.
 //
-// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room; a
-// checkpoint that has failed ends with Abort.
+// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room, with
+// Durable behind each batch; a checkpoint that has failed ends with Abort.
 type Checkpoint struct {
 	arena  *Arena
 	put    func(key, value []byte)
-	open   bool                 // nodes are still being written
-	work   []uint32             // nodes to write, the last first
-	dead   []nodeKey            // keys to remove, the last first: those that doomed had in the beginning
-	doomed map[nodeKey]struct{} // of these, those that have not come to life again
-	roots  []uint32             // volumes whose roots to remove, the last first
+	open   bool                  // nodes are still being written
+	work   []uint32              // nodes to write, the last first
+	dead   []node.Key            // keys to remove, the last first: those that doomed had in the beginning
+	doomed map[node.Key]struct{} // of these, those that have not come to life again
+	roots  []uint32              // volumes whose roots to remove, the last first
 }
 
 // Checkpoint returns the arena's checkpoint. There is one at a time.
@@ -49,17 +50,18 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.work = append(c.work[:0], a.dirty...)
 	a.dirty = a.dirty[:0]
 	c.dead = c.dead[:0]
-	c.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
+	c.doomed, a.deadKeys = a.deadKeys, map[node.Key]struct{}{}
 	for k := range c.doomed {
 		// The key came to life again and was written before its old node was collected.
-		if id, ok, packed := a.at(k); packed || ok && a.nodes[id].persisted {
+		// So it is with one that garbage will be read by: that dies when it is collected.
+		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || a.garbageLacks(k) {
 			delete(c.doomed, k)
 			continue
 		}
 		c.dead = append(c.dead, k)
 	}
-	slices.SortFunc(c.dead, func(x, y nodeKey) int {
-		return cmp.Or(cmp.Compare(x.vol, y.vol), cmp.Compare(x.level, y.level), cmp.Compare(x.index, y.index))
+	slices.SortFunc(c.dead, func(x, y node.Key) int {
+		return cmp.Or(cmp.Compare(x.Vol, y.Vol), cmp.Compare(x.Level, y.Level), cmp.Compare(x.Index, y.Index))
 	})
 	c.roots, a.deadRoots = a.deadRoots, nil
 }
@@ -73,28 +75,28 @@ func (c *Checkpoint) Next() bool {
 	}
 	a := c.arena
 	id := c.work[len(c.work)-1]
-	nd := a.nodes[id]
-	if nd == nil || !nd.dirty {
+	nd := a.nodes.At(id)
+	if nd == nil || !nd.Dirty {
 		c.work = c.work[:len(c.work)-1]
 		return true
 	}
-	if now, ok, _ := a.at(nd.key()); !ok || now != id {
+	if now, ok, _ := a.at(nd.Key()); !ok || now != id {
 		c.work = c.work[:len(c.work)-1]
-		nd.dirty = false
+		nd.Dirty = false
 		c.replaced(nd)
 		return true
 	}
 	n := len(c.work)
-	for _, s := range nd.slots {
-		if s.Kind() == window.KindChild && !a.nodes[s.Value()].persisted {
+	for _, s := range nd.Slots {
+		if s.Kind() == window.KindChild && !a.nodes.At(uint32(s.Value())).Persisted {
 			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
 	if len(c.work) == n {
 		c.work = c.work[:n-1]
-		nd.dirty = false
+		nd.Dirty = false
 		c.write(nd)
-		a.trim()
+		a.nodes.Trim()
 	}
 	return true
 }
@@ -106,7 +108,7 @@ func (c *Checkpoint) needRoots() bool {
 		if m == nil || !m.writesRoot() {
 			continue
 		}
-		if s := m.root; s.Kind() == window.KindChild && !c.arena.nodes[s.Value()].persisted {
+		if s := m.root; s.Kind() == window.KindChild && !c.arena.nodes.At(uint32(s.Value())).Persisted {
 			c.work = append(c.work, uint32(s.Value()))
 		}
 	}
@@ -120,13 +122,20 @@ func (c *Checkpoint) Seal() {
 	for _, m := range c.arena.maps {
 		if m != nil && m.writesRoot() {
 			m.rootDirty = false
-			c.put(rootKey(m.vol), m.rootValue())
+			c.put(node.RootKey(m.vol), node.EncodeRoot(m.root, m.levels))
 		}
 	}
 	c.open = false
 }
 
-// Abort ends a checkpoint that could not be written.
+// Durable says that all entries that went to put are durable.
+func (c *Checkpoint) Durable() {
+	c.arena.away.Settle()
+	c.arena.away.vain = 0
+}
+
+// Abort ends a checkpoint that could not be written. Nobody knows which of its entries the store has that
+// were not durable: their leaves stay in memory. There is no other checkpoint before the next start.
 func (c *Checkpoint) Abort() { c.open = false }
 
 // NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes
@@ -137,13 +146,13 @@ func (c *Checkpoint) NextRemoval() []byte {
 		k := c.dead[len(c.dead)-1]
 		c.dead = c.dead[:len(c.dead)-1]
 		if _, ok := c.doomed[k]; ok {
-			return k.bytes()
+			return k.Bytes()
 		}
 	}
 	if n := len(c.roots); n > 0 {
 		vol := c.roots[n-1]
 		c.roots = c.roots[:n-1]
-		return rootKey(vol)
+		return node.RootKey(vol)
 	}
 	return nil
 }
@@ -152,8 +161,8 @@ func (c *Checkpoint) NextRemoval() []byte {
 func (c *Checkpoint) MoreRemovals() bool { return len(c.dead)+len(c.roots) > 0 }
 
 // freed hears of a node that garbage collection frees.
-func (c *Checkpoint) freed(nd *node) {
-	if c.open && nd.dirty {
+func (c *Checkpoint) freed(nd *node.Node) {
+	if c.open && nd.Dirty {
 		c.replaced(nd)
 	}
 }
@@ -161,31 +170,34 @@ func (c *Checkpoint) freed(nd *node) {
 // replaced hears of a node with changes that is not in the map any more. What was written before
 // may lead to its key, so that it has to be there: as it was, or as the node that has come in its
 // place.
-func (c *Checkpoint) replaced(nd *node) {
-	switch now, ok, packed := c.arena.at(nd.key()); {
-	case packed: // it was written
+func (c *Checkpoint) replaced(nd *node.Node) {
+	switch now, ok, stored := c.arena.at(nd.Key()); {
+	case stored || c.arena.garbageLacks(nd.Key()): // it was written, and garbage may still be read by its page
 	case ok:
 		c.work = append(c.work, now)
-	case nd.persisted:
+	case nd.Persisted:
 		c.writeOrphan(nd)
 	}
 }
 
-func (c *Checkpoint) write(nd *node) {
-	nd.persisted = true
-	delete(c.arena.deadKeys, nd.key()) // the key has come to life again
-	delete(c.doomed, nd.key())
-	c.put(nd.key().bytes(), c.arena.encodeNode(nd))
+func (c *Checkpoint) write(nd *node.Node) {
+	nd.Persisted = true
+	delete(c.arena.deadKeys, nd.Key()) // the key has come to life again
+	delete(c.doomed, nd.Key())
+	if c.arena.away.most > 0 && nd.Level == 0 {
+		c.arena.away.Written(demandOf(nd.Key()))
+	}
+	c.put(nd.Key().Bytes(), c.arena.nodes.Encode(nd))
 }
 
 // writeOrphan writes a node that was cut off after the checkpoint began: a page that
 // is written already may refer to it. Where it had details or children, or anything that
 // the edit that cut it off replaced, the log has what came after.
-func (c *Checkpoint) writeOrphan(nd *node) {
+func (c *Checkpoint) writeOrphan(nd *node.Node) {
 	plain := *nd
-	for i, s := range plain.slots {
+	for i, s := range plain.Slots {
 		if s.Kind() == window.KindDetail || s.Leads() {
-			plain.slots[i] = window.KindUnmapped
+			plain.Slots[i] = window.KindUnmapped
 		}
 	}
 	c.write(&plain)

@@ -5,18 +5,16 @@
 //
 // A [Map] is a radix tree over windows of 64 KiB. An [Arena] holds the nodes of many maps.
 //
-//	slot.go        the measures of the tree
-//	arena.go       nodes of all maps, which map has which number
+//	arena.go       the maps and their nodes (package node), which map has which number
 //	map.go         the tree: setting a state, setting data, looking a window up
 //	references.go  what its layers refer to, as the space counts it
-//	packed.go      leaves that nobody needs for a while: which are packed, and when
-//	run.go         walking over runs of equal state
+//	absent.go      leaves that are not in memory: who needs one, and how it comes back
+//	evict.go       which leaves leave memory, and when
+//	run.go         walking over runs of equal state; references to them (package hold)
 //	home.go        homes of windows that are promised their space; taking grains for them
-//	ref.go         references to ranges at a point in time
 //	garbage.go     subtrees that edits have cut off
 //	checkpoint.go  what a checkpoint writes, in which order
-//	encode.go      how it is written
-//	load.go        how it is read again
+//	load.go        how it is read again; package node has how it is written
 //	tour.go        the way through all leaves, a few at a time
 //	found.go       what an audit has found, kept right while maps change
 //	audit.go       what is verified: maps, and the space against them

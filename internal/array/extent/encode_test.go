@@ -2,6 +2,7 @@ package extent
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -27,24 +29,24 @@ func TestFormat(t *testing.T) {
 	r.do(v, 2*layout.WindowSectors+1, 1, sector{state: block.Zero})
 	r.do(v, 2*layout.WindowSectors+127, 1, sector{state: block.Anchored})
 	r.finish()
-	root := append(le.AppendUint64(nil, 5), 2)
+	root := append(binary.LittleEndian.AppendUint64(nil, 5), 2)
 	if got := r.ckpt.store["r\x00\x00\x00\x00"]; !bytes.Equal(got, root) {
 		t.Errorf("the root is %x, not %x", got, root)
 	}
 	words := func(list ...uint64) (b []byte) {
 		for _, w := range list {
-			b = le.AppendUint64(b, w)
+			b = binary.LittleEndian.AppendUint64(b, w)
 		}
 		return b
 	}
-	leaf := make([]byte, fanout*8)
+	leaf := make([]byte, node.Fanout*8)
 	copy(leaf, words(1, g<<layout.WindowShift<<3|3, 4))
 	leaf = append(leaf, 1)
 	leaf = append(leaf, words(2, 0, 0, 1<<63, h<<layout.WindowShift, 1<<64-8, 1<<9-1)...)
 	if got := r.ckpt.store["n\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"]; !bytes.Equal(got, leaf) {
 		t.Errorf("the leaf is\n%x, not\n%x", got, leaf)
 	}
-	top := make([]byte, fanout*8)
+	top := make([]byte, node.Fanout*8)
 	top[0] = 5
 	if got := r.ckpt.store["n\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00"]; !bytes.Equal(got, top) {
 		t.Errorf("the page above it is\n%x, not\n%x", got, top)
@@ -69,11 +71,13 @@ func load(store map[string][]byte) (*Map, error) {
 // TestDamagedEntries: damage is named, and what lies behind the space is seen.
 func TestDamagedEntries(t *testing.T) {
 	leaf := func(slot uint64, rest ...byte) []byte {
-		b := append(make([]byte, fanout*8), rest...)
-		le.PutUint64(b, slot)
+		b := append(make([]byte, node.Fanout*8), rest...)
+		binary.LittleEndian.PutUint64(b, slot)
 		return b
 	}
-	root := func(slot uint64, levels byte) []byte { return append(le.AppendUint64(nil, slot), levels) }
+	root := func(slot uint64, levels byte) []byte {
+		return append(binary.LittleEndian.AppendUint64(nil, slot), levels)
+	}
 	const node = "n\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	for _, row := range []struct {
 		key   string
@@ -105,7 +109,7 @@ func TestDamagedEntries(t *testing.T) {
 		t.Errorf("data in a page above the leaves: %v", err)
 	}
 	m, err := load(map[string][]byte{node: leaf(64<<layout.WindowShift<<3 | 3), "r\x00\x00\x00\x00": root(5, 1)})
-	if err != nil || m.CountReferences() {
+	if err != nil || m.CountReferences(nil) == nil {
 		t.Errorf("data behind the end of the space: %v", err)
 	}
 }
@@ -124,7 +128,7 @@ func TestFlippedBits(t *testing.T) {
 			r.do(v, g.Start, g.Count, sector{state: block.Zero})
 		}
 	}
-	for _, at := range []uint64{0, fanout << layout.WindowShift} { // both leaves are there
+	for _, at := range []uint64{0, node.Fanout << layout.WindowShift} { // both leaves are there
 		r.do(r.vols[0], at, 1, sector{state: block.Zero})
 		r.do(r.vols[0], at+1, 1, sector{state: block.Unmapped})
 	}
@@ -134,7 +138,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	for range 300 {
 		damaged := map[string][]byte{}
-		for _, k := range []string{string(rootKey(0)), string(nodeKey{0, 1, 0}.bytes()), string(nodeKey{0, 0, 0}.bytes()), string(nodeKey{0, 0, 1}.bytes())} {
+		for _, k := range []string{string(node.RootKey(0)), string(node.KeyAt(0, 1, 0).Bytes()), string(node.LeafKey(0, 0).Bytes()), string(node.LeafKey(0, 1).Bytes())} {
 			b := bytes.Clone(r.ckpt.store[k])
 			for range rnd.IntN(4) {
 				if len(b) > 0 {
@@ -146,8 +150,8 @@ func TestFlippedBits(t *testing.T) {
 			}
 			damaged[k] = b
 		}
-		if m, err := load(damaged); err == nil && m.CountReferences() {
-			m.FindHomes()
+		if m, err := load(damaged); err == nil && m.CountReferences(nil) == nil {
+			m.FindHomes(nil)
 			m.Entries(70000)
 		}
 	}

@@ -5,15 +5,17 @@ package extent
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Fill makes up to n windows from window w on data in grains that it takes, and returns how many it has
 // done: as many as lie in one leaf and get grains of one extent. It does what Allocate and SetData of one
 // after the other would. 0 says that the first is not its case, and for those two: it has data or is
-// promised its space, somebody counts the references, or there is no room without more ado.
+// promised its space, somebody counts the references, a leaf is absent, or there is no room without
+// more ado.
 func (m *Map) Fill(w, n uint64) (done uint64) {
-	if m.thick || m.tenant.Marked != 0 || m.arena.loading || len(m.arena.audits) > 0 {
+	if m.homes.Thick || m.tenant.Marked != 0 || m.arena.loading || len(m.arena.audits) > 0 || m.arena.away.leaves > 0 {
 		return 0
 	}
 	if s, _ := m.find(w); !m.fills(s) || m.space.Available() <= 0 {
@@ -34,10 +36,10 @@ func (m *Map) fillAt(s *window.Slot, height uint8, base, w, n uint64) (done uint
 		m.rootDirty = true
 	}
 	id, nd := m.child(s, height-1, base)
-	if i := w >> (fanoutBits * uint(height-1)) & (fanout - 1); height > 1 {
-		done, delta = m.fillAt(&nd.slots[i], height-1, base+i<<spanShift(height-1), w, n)
+	if i := w >> (node.FanoutBits * uint(height-1)) & (node.Fanout - 1); height > 1 {
+		done, delta = m.fillAt(&nd.Slots[i], height-1, base+i<<node.SpanShift(height-1), w, n)
 	} else {
-		done, delta = m.fillSlots(nd.slots[i:min(fanout, i+n)])
+		done, delta = m.fillSlots(nd.Slots[i:min(node.Fanout, i+n)])
 	}
 	m.collapse(s, id, nd, delta)
 	return done, delta

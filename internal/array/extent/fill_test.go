@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -37,7 +38,7 @@ func (f *filling) one(w uint64) bool {
 // TestFillIsWindowsOneByOne fills parts of maps that have states and data already, with Fill where it
 // can and one by one.
 func TestFillIsWindowsOneByOne(t *testing.T) {
-	const windows = 3 * fanout
+	const windows = 3 * node.Fanout
 	for first, i := testkit.Seed(t), uint64(0); i < 100; i++ {
 		seed := first + i
 		var both [2]*filling
@@ -92,7 +93,7 @@ func TestFillIsWindowsOneByOne(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, why)
 		}
 		u.End()
-		if a.m.thick && filled > 0 {
+		if a.m.homes.Thick && filled > 0 {
 			t.Fatalf("seed %d: %d windows that are promised their space were filled without homes", seed, filled)
 		}
 	}
@@ -100,7 +101,7 @@ func TestFillIsWindowsOneByOne(t *testing.T) {
 
 // TestFillGoesByExtents: an empty volume is filled an extent at a time.
 func TestFillGoesByExtents(t *testing.T) {
-	const windows = 4 * fanout
+	const windows = 4 * node.Fanout
 	f, calls := newFilling(windows, false), 0
 	for w := uint64(0); w < windows; calls++ {
 		n := f.m.Fill(w, windows-w)

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -77,9 +78,9 @@ func (a *Arena) audited(m *Map, s window.Slot, index uint64) (list []audited) {
 	for _, u := range a.audits {
 		level := uint8(0)
 		if s.Kind() == window.KindChild {
-			level = a.nodes[s.Value()].level
+			level = a.nodes.At(uint32(s.Value())).Level
 		}
-		if below := u.before(m.vol); m.space == u.space && below > index<<(fanoutBits*uint(level)) {
+		if below := u.before(m.vol); m.space == u.space && below > index<<(node.FanoutBits*uint(level)) {
 			list = append(list, audited{u, below})
 		}
 	}

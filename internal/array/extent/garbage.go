@@ -7,6 +7,10 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/demand"
+	"github.com/arraysim/arraysim/internal/array/home"
+	"github.com/arraysim/arraysim/internal/array/node"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -81,11 +85,13 @@ func (a *Arena) cutOff(m *Map, s window.Slot, index uint64) {
 }
 
 // Collect looks at up to n slots of what was cut off and reports whether anything is left. The
-// spaces take turns.
+// spaces take turns. It ends early where all that is left waits for leaves that are being read.
 func (a *Arena) Collect(n int) bool {
-	for n > 0 && len(a.garbage) > 0 {
+	for waiting := 0; n > 0 && waiting < len(a.garbage); {
 		a.turn = (a.turn + 1) % len(a.garbage)
-		n = a.collect(a.turn, n)
+		if waiting++; !a.waits(&a.garbage[a.turn]) {
+			n, waiting = a.collect(a.turn, n), 0
+		}
 	}
 	return len(a.garbage) > 0
 }
@@ -98,49 +104,54 @@ func (a *Arena) CollectOf(space *alloc.Space, n int) bool {
 	return a.HasGarbageOf(space)
 }
 
-// collect looks at up to n slots of the i-th space's garbage, and returns how many of them are left.
+// collect looks at up to n slots of the i-th space's garbage, and returns how many of them are left. It ends
+// early before a leaf that has to be read.
 func (a *Arena) collect(i, n int) int {
 	g := &a.garbage[i]
 	for n > 0 && len(g.list) > 0 {
 		top := len(g.list) - 1
 		c := &g.list[top]
-		if c.slot.Kind() == window.KindPacked {
-			id, _ := a.unpack(c.slot, c.vol, c.index)
-			c.slot = window.Child(id)
+		switch c.slot.Kind() {
+		case window.KindPacked:
+			a.nodes.Unpack(&c.slot, node.LeafKey(c.vol, c.index))
+		case window.KindAbsent:
+			if !a.passOver(g) {
+				return n
+			}
+			continue
 		}
 		id := uint32(c.slot.Value())
-		nd := a.nodes[id]
+		nd := a.nodes.At(id)
 		m := &a.collected
-		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index}
+		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index, homes: home.Homes{Space: g.space, Windows: &a.nodes.Windows, Vol: c.vol}}
 		a.collecting(c.audited)
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
 		}
 		descended := false
-		for c.next < fanout && n > 0 {
-			s := nd.slots[c.next]
+		for c.next < node.Fanout && n > 0 {
+			s := nd.Slots[c.next]
 			c.next++
 			n--
 			if s.Leads() {
-				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<fanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
+				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<node.FanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
 				descended = true
 				break
 			}
 			switch {
 			case s.Uniform():
 			case homes:
-				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
+				m.dropGarbage(s, nd.Index<<node.FanoutBits|uint64(c.next-1))
 			default:
 				m.dropWindow(s)
 			}
 		}
-		if descended || c.next < fanout {
+		if descended || c.next < node.Fanout {
 			continue
 		}
 		a.freeNode(id, nd)
-		g.list[top].audited = nil // the list is used again, and what an audit has found is large
-		g.list = g.list[:top]
+		g.pop()
 	}
 	if len(g.list) == 0 { // the list stays behind the end, to be used again
 		last := len(a.garbage) - 1
@@ -150,11 +161,147 @@ func (a *Arena) collect(i, n int) int {
 	return n
 }
 
+// pop takes the last node from the list, which is used again: what an audit has found is large.
+func (g *garbage) pop() {
+	top := len(g.list) - 1
+	g.list[top].audited = nil
+	g.list = g.list[:top]
+}
+
+// readAhead is how many leaves of a node that is being collected are read at a time.
+const readAhead = 16
+
+// passOver goes past the absent leaf that garbage ends with, where there is nothing to be collected of it:
+// no references are counted, or it cannot be read, so that what it refers to stays taken until the next
+// start. Else it has that read, with others that come next, and returns false.
+func (a *Arena) passOver(g *garbage) bool {
+	top := len(g.list) - 1
+	k := node.LeafKey(g.list[top].vol, g.list[top].index)
+	if _, lost := a.away.lost[k]; !lost && !a.loading {
+		if !a.away.rest {
+			a.away.Read(demandOf(k))
+			a.readNext(g, top)
+		}
+		return false
+	}
+	delete(a.away.lost, k)
+	a.away.leaves--
+	a.liveNodes--
+	a.deadKeys[k] = struct{}{}
+	a.debt = max(0, a.debt-1)
+	g.pop()
+	return true
+}
+
+// readNext has leaves read that come behind the one at a place of the list.
+func (a *Arena) readNext(g *garbage, at int) {
+	if at == 0 || g.list[at-1].slot.Kind() != window.KindChild {
+		return
+	}
+	c := &g.list[at-1]
+	nd := a.nodes.At(uint32(c.slot.Value()))
+	if nd.Level != 1 {
+		return
+	}
+	for i, n := c.next, 1; i < node.Fanout && n < readAhead; i++ {
+		k := node.LeafKey(c.vol, c.index<<node.FanoutBits|uint64(i))
+		if _, lost := a.away.lost[k]; nd.Slots[i].Kind() == window.KindAbsent && !lost {
+			a.away.Read(demandOf(k))
+			n++
+		}
+	}
+}
+
+// waits reports whether garbage has to wait for a leaf.
+func (a *Arena) waits(g *garbage) bool {
+	return a.waitsFor(g) != nil || a.away.rest && g.list[len(g.list)-1].slot.Kind() == window.KindAbsent
+}
+
+// waitsFor returns the queue of the leaf that garbage waits for, nil if it waits for none.
+func (a *Arena) waitsFor(g *garbage) *ticket.Queue {
+	if a.away.leaves == 0 {
+		return nil
+	}
+	c := &g.list[len(g.list)-1]
+	if c.slot.Kind() != window.KindAbsent {
+		return nil
+	}
+	return a.away.Reading(demand.Key{Volume: c.vol, Leaf: c.index})
+}
+
+// GarbageReads returns the queue of the leaf that the garbage of a space waits for, nil if it can be
+// collected, or there is none.
+func (a *Arena) GarbageReads(space *alloc.Space) *ticket.Queue {
+	if i := a.garbageOf(space); i >= 0 {
+		return a.waitsFor(&a.garbage[i])
+	}
+	return nil
+}
+
+// Collectable reports whether there is garbage that waits for nothing.
+func (a *Arena) Collectable() bool {
+	return slices.ContainsFunc(a.garbage, func(g garbage) bool { return !a.waits(&g) })
+}
+
+// GarbageRead returns the queue of a leaf that all garbage waits for, nil if some of it can be collected, or
+// there is none.
+func (a *Arena) GarbageRead() *ticket.Queue {
+	if len(a.garbage) == 0 || a.Collectable() {
+		return nil
+	}
+	return a.waitsFor(&a.garbage[0])
+}
+
+// garbageLacks reports whether a leaf with a key is among the garbage and absent.
+func (a *Arena) garbageLacks(k node.Key) bool {
+	return a.away.leaves > 0 && k.Level == 0 && a.garbageSlot(k) != nil
+}
+
+// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
+func (a *Arena) garbageSlot(k node.Key) *window.Slot {
+	for i := range a.garbage {
+		for j := range a.garbage[i].list {
+			if s := a.below(&a.garbage[i].list[j], k); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// below returns the slot of the absent leaf with a key that is below a node of the garbage, or is it.
+func (a *Arena) below(c *cutOff, k node.Key) *window.Slot {
+	s := &c.slot
+	if c.vol != k.Vol {
+		return nil
+	}
+	if s.Kind() == window.KindChild {
+		nd := a.nodes.At(uint32(s.Value()))
+		level := nd.Level
+		if level == 0 || k.Index>>(node.FanoutBits*uint(level)) != c.index {
+			return nil
+		}
+		i := k.Index >> (node.FanoutBits * uint(level-1)) & (node.Fanout - 1)
+		if int(i) < c.next { // it was looked at
+			return nil
+		}
+		if s, level = a.nodes.Find(&nd.Slots[i], level, 0, k.Index); level > 1 {
+			return nil
+		}
+	} else if c.index != k.Index {
+		return nil
+	}
+	if s.Kind() != window.KindAbsent {
+		return nil
+	}
+	return s
+}
+
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.
 func (m *Map) dropGarbage(s window.Slot, w uint64) {
 	home := alloc.NoGrain
 	if !m.arena.loading {
-		home = m.home(s, w)
+		home = m.homes.Of(s, w)
 	}
 	m.dropWindow(s)
 	if home != alloc.NoGrain && m.space.IsHome(home, m.vol, w) {

@@ -5,13 +5,20 @@ package extent
 
 import (
 	"bytes"
-	"encoding/binary"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
+)
+
+// The prefixes of the keys of roots and nodes.
+const (
+	KeyRoot = node.RootPrefix
+	KeyNode = node.Prefix
 )
 
 // Loader makes the maps of an arena what a checkpoint has left of them. It takes the entries in the
@@ -48,10 +55,11 @@ func (l *Loader) Nodes() int { return l.nodes }
 
 // AddRoot takes an entry with prefix KeyRoot. It copies the value.
 func (l *Loader) AddRoot(key, value []byte) error {
-	if len(key) != rootKeyBytes || len(value) != rootValueBytes {
+	vol, ok := node.RootVolume(key, value)
+	if !ok {
 		return fmt.Errorf("the root of a map is damaged")
 	}
-	l.roots[binary.BigEndian.Uint32(key[1:])] = append([]byte(nil), value...)
+	l.roots[vol] = append([]byte(nil), value...)
 	return nil
 }
 
@@ -66,8 +74,8 @@ func (m *Map) TakeRoot(l *Loader) error {
 		return nil
 	}
 	delete(l.roots, m.vol)
-	root, levels := window.Slot(le.Uint64(b)), b[8]
-	if !root.Uniform() && root != window.KindChild || levels < 1 || levels > maxLevels {
+	root, levels, ok := node.DecodeRoot(b)
+	if !ok {
 		return ErrRoot
 	}
 	if m.levels = levels; root == window.KindChild {
@@ -81,37 +89,48 @@ func (m *Map) TakeRoot(l *Loader) error {
 // AddNode takes an entry with prefix KeyNode, and attaches to it the nodes below it. One that no map
 // can have is left for the next checkpoint to remove: what an earlier one had no time to.
 func (l *Loader) AddNode(key, value []byte) error {
-	if len(key) != nodeKeyBytes {
+	if len(key) != node.KeyBytes {
 		return fmt.Errorf("a map page has a damaged key")
 	}
 	if bytes.Compare(l.last, key) >= 0 {
-		return fmt.Errorf("the map pages of volume %d come out of their order", nodeKeyOf(key).vol)
+		return fmt.Errorf("the map pages of volume %d come out of their order", node.KeyOf(key).Vol)
 	}
 	l.last = append(l.last[:0], key...)
 	l.nodes++
-	k, a := nodeKeyOf(key), l.arena
-	if l.m == nil || l.m.vol != k.vol {
+	k, a := node.KeyOf(key), l.arena
+	if l.m == nil || l.m.vol != k.Vol {
 		l.endVolume()
-		l.m, l.level = l.trees[k.vol], 0
-		delete(l.trees, k.vol)
+		l.m, l.level = l.trees[k.Vol], 0
+		delete(l.trees, k.Vol)
 	}
-	if l.m == nil || k.level >= l.m.levels {
+	if l.m == nil || k.Level >= l.m.levels {
 		a.deadKeys[k] = struct{}{}
 		return nil
 	}
-	l.rise(k.level)
-	id, nd := a.newNode(k.vol, k.level, k.index, window.KindUnmapped)
-	nd.persisted, nd.dirty = true, false
+	l.rise(k.Level)
+	id, nd := a.newNode(k, window.KindUnmapped)
+	nd.Persisted, nd.Dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
-	if err := a.decodeNode(nd, value); err != nil {
+	if err := a.nodes.Decode(nd, value); err != nil {
 		return err
 	}
 	l.attach(nd)
-	l.here = append(l.here, loaded{k.index, window.Child(id)})
-	if k.level == 0 && a.leafBytes() > a.LeafBytes {
-		a.packInto(&l.here[len(l.here)-1].slot, id, nd)
+	l.here = append(l.here, loaded{k.Index, window.Child(id)})
+	if k.Level == 0 {
+		l.keep(&l.here[len(l.here)-1].slot, nd)
 	}
 	return nil
+}
+
+// keep packs a leaf, or has it leave at once, where there are too many.
+func (l *Loader) keep(s *window.Slot, nd *node.Node) {
+	switch a := l.arena; {
+	case a.away.most > 0 && a.over() && nd.Index != l.m.end:
+		a.nodes.Drop(s)
+		a.away.leaves++
+	case a.nodes.LooseBytes() > a.nodes.LeafBytes:
+		a.nodes.Pack(s)
+	}
 }
 
 // rise goes on with nodes of a level: what lies below the one under it has no node above it.
@@ -124,22 +143,22 @@ func (l *Loader) rise(level uint8) {
 
 // attach puts the nodes that a new one leads to below it, and sums up what it has. One that the store
 // lacks was cut off while the checkpoint was written; the log has the rest.
-func (l *Loader) attach(nd *node) {
-	for i, s := range nd.slots {
+func (l *Loader) attach(nd *node.Node) {
+	for i, s := range nd.Slots {
 		if s.Kind() == window.KindChild {
-			index, n := nd.index<<fanoutBits|uint64(i), 0
+			index, n := nd.Index<<node.FanoutBits|uint64(i), 0
 			for n < len(l.below) && l.below[n].index < index {
 				n++
 			}
 			l.orphan(l.below[:n])
 			l.below = l.below[n:]
-			nd.slots[i] = window.KindUnmapped
+			nd.Slots[i] = window.KindUnmapped
 			if len(l.below) > 0 && l.below[0].index == index {
-				nd.slots[i] = l.below[0].slot
+				nd.Slots[i] = l.below[0].slot
 				l.below = l.below[1:]
 			}
 		}
-		nd.sums.Add(l.m.slotSums(nd.slots[i], nd.level))
+		nd.Sums.Add(l.m.slotSums(nd.Slots[i], nd.Level))
 	}
 }
 
@@ -162,16 +181,22 @@ func (l *Loader) endVolume() {
 func (l *Loader) orphan(list []loaded) {
 	a := l.arena
 	for _, x := range list {
-		id, nd := uint32(x.slot.Value()), (*node)(nil)
-		if x.slot.Kind() == window.KindPacked {
-			id, nd = a.unpack(x.slot, l.m.vol, x.index)
-		} else {
-			nd = a.nodes[id]
+		id, nd := uint32(x.slot.Value()), (*node.Node)(nil)
+		switch x.slot.Kind() {
+		case window.KindAbsent:
+			a.away.leaves--
+			a.liveNodes--
+			a.deadKeys[node.LeafKey(l.m.vol, x.index)] = struct{}{}
+			continue
+		case window.KindPacked:
+			id, nd = a.nodes.Unpack(&x.slot, node.LeafKey(l.m.vol, x.index))
+		default:
+			nd = a.nodes.At(id)
 		}
-		for i, s := range nd.slots {
+		for i, s := range nd.Slots {
 			switch s.Kind() {
-			case window.KindChild, window.KindPacked:
-				l.orphan([]loaded{{nd.index<<fanoutBits | uint64(i), s}})
+			case window.KindChild, window.KindPacked, window.KindAbsent:
+				l.orphan([]loaded{{nd.Index<<node.FanoutBits | uint64(i), s}})
 			case window.KindDetail:
 				l.m.dropWindow(s)
 			}
@@ -188,54 +213,70 @@ func (l *Loader) End() {
 	slices.Sort(a.deadRoots)
 }
 
+// Pages calls fn for the pages of leaves whose keys have a prefix, in their order.
+type Pages func(prefix []byte, fn func(key, value []byte) error) error
+
+// eachAbsent calls fn for each absent leaf of a map as a node, with what reads its page. fn looks at nothing
+// that is packed.
+func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
+	if m.arena.away.leaves == 0 {
+		return nil
+	}
+	left := m.arena.nodes.Absent(m.root)
+	prefix := node.LeafKey(m.vol, 0).Bytes()[:node.KeyBytes-8]
+	err := read(prefix, func(key, value []byte) error {
+		k := node.KeyOf(key)
+		s := m.arena.slotAt(k)
+		if s == nil || s.Kind() != window.KindAbsent {
+			return nil
+		}
+		left--
+		return m.arena.nodes.LookPage(*s, k, value, fn)
+	})
+	if err == nil && left != 0 { // what it refers to would count as free
+		err = fmt.Errorf("%d map pages of volume %d are gone since they were read", left, m.vol)
+	}
+	return err
+}
+
+// ErrBehind says that a map leads behind the end of its space.
+var ErrBehind = errors.New("the map points beyond the end of its space")
+
 // CountReferences counts the references of a loaded map in its space, and takes the grains that
-// nobody had yet. It returns false when the map leads behind the end of the space. Preconditions:
-// EndLoading.
-func (m *Map) CountReferences() (ok bool) {
-	ok = true
+// nobody had yet. It reads the pages of absent leaves. Preconditions: EndLoading.
+func (m *Map) CountReferences(read Pages) (err error) {
 	grains := uint64(m.space.Grains())
-	m.eachReference(m.root, func(g uint64) {
+	count := func(g uint64) {
 		if g >= grains {
-			ok = false
+			err = ErrBehind
 			return
 		}
 		m.space.Recount(g, m.tenant)
+	}
+	m.arena.nodes.EachGrain(m.root, count)
+	if err != nil {
+		return err
+	}
+	failed := m.eachAbsent(read, func(nd *node.Node) {
+		for _, s := range &nd.Slots {
+			m.arena.nodes.Windows.EachGrain(s, count)
+		}
 	})
-	return ok
+	return cmp.Or(failed, err)
 }
 
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. Preconditions: the references of all maps of the space are counted, and the tenant is
-// entitled.
-func (m *Map) FindHomes() {
+// first. It reads the pages of absent leaves. Preconditions: the references of all maps of the space are
+// counted, and the tenant is entitled.
+func (m *Map) FindHomes(read Pages) error {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
-		return
+		return nil
 	}
-	m.eachWindow(m.root, 0, func(w uint64, s window.Slot) {
-		if m.entitled(s) && !m.adopt(s, w, true) {
-			m.adopt(s, w, false)
-		}
-	})
-}
-
-// eachWindow calls fn for every window with data below s, which leads to the node of an index. fn
-// looks at nothing that is packed.
-func (m *Map) eachWindow(s window.Slot, index uint64, fn func(w uint64, s window.Slot)) {
-	switch s.Kind() {
-	case window.KindChild:
-		m.eachWindowOf(m.arena.nodes[s.Value()], fn)
-	case window.KindPacked:
-		m.look(s, index, func(nd *node) { m.eachWindowOf(nd, fn) })
-	}
-}
-
-func (m *Map) eachWindowOf(nd *node, fn func(w uint64, s window.Slot)) {
-	for i, t := range nd.slots {
-		switch t.Kind() {
-		case window.KindData, window.KindDetail:
-			fn(nd.index<<fanoutBits|uint64(i), t)
-		case window.KindChild, window.KindPacked:
-			m.eachWindow(t, nd.index<<fanoutBits|uint64(i), fn)
+	find := func(w uint64, s window.Slot) {
+		if m.homes.Entitled(s) && !m.homes.Adopt(s, w, true) {
+			m.homes.Adopt(s, w, false)
 		}
 	}
+	m.arena.nodes.EachWindow(m.root, m.vol, 0, find)
+	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, find) })
 }

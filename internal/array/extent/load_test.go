@@ -1,6 +1,7 @@
 package extent
 
 import (
+	"encoding/binary"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
@@ -17,8 +19,8 @@ func stored(t *testing.T, volumes int) *rig {
 	r := newTestRig(t, rand.New(rand.NewPCG(3, 4)), t.Name(), 2)
 	for range volumes {
 		v := r.add(70000, false)
-		v.m.Grow(fanout * fanout * layout.WindowSectors * 2)
-		for _, w := range []uint64{0, 1, fanout, 2*fanout + 1} {
+		v.m.Grow(node.Fanout * node.Fanout * layout.WindowSectors * 2)
+		for _, w := range []uint64{0, 1, node.Fanout, 2*node.Fanout + 1} {
 			if !r.write(v, w, 0, 9) {
 				t.Fatal("there is no space")
 			}
@@ -34,9 +36,9 @@ func TestPagesThatNothingLeadsTo(t *testing.T) {
 	r := stored(t, 4)
 	whole := maps.Clone(r.ckpt.store)
 	id := r.vols[1].id
-	leaf, top := whole[string(nodeKey{id, 0, 1}.bytes())], whole[string(nodeKey{id, 1, 0}.bytes())]
+	leaf, top := whole[string(node.LeafKey(id, 1).Bytes())], whole[string(node.KeyAt(id, 1, 0).Bytes())]
 	add := func(vol uint32, level uint8, index uint64, value []byte) string {
-		k := string(nodeKey{vol, level, index}.bytes())
+		k := string(node.KeyAt(vol, level, index).Bytes())
 		if whole[k] != nil {
 			t.Fatalf("the checkpoint has a page %d of level %d", index, level)
 		}
@@ -47,7 +49,7 @@ func TestPagesThatNothingLeadsTo(t *testing.T) {
 		add(id, 0, 7, leaf),   // between those that its parent has and the next one's
 		add(id, 0, 900, leaf), // below no page
 		add(id, 1, 5, top),    // with a page of its own below
-		add(id, 0, 5<<fanoutBits, leaf),
+		add(id, 0, 5<<node.FanoutBits, leaf),
 		add(id, 2, 9, top),        // beside the highest
 		add(id, 3, 0, top),        // above the root
 		add(id, 77, 0, []byte{1}), // of no level that there is
@@ -57,12 +59,12 @@ func TestPagesThatNothingLeadsTo(t *testing.T) {
 	deleted, rootless := r.vols[2], r.vols[3]
 	for k := range whole {
 		for _, v := range []*volume{deleted, rootless} {
-			if strings.HasPrefix(k, string(nodeKey{vol: v.id}.bytes()[:5])) {
+			if strings.HasPrefix(k, string(node.Key{Vol: v.id}.Bytes()[:5])) {
 				orphans = append(orphans, k)
 			}
 		}
 	}
-	delete(r.ckpt.store, string(rootKey(rootless.id)))
+	delete(r.ckpt.store, string(node.RootKey(rootless.id)))
 	rootless.sectors = make([]sector, len(rootless.sectors))
 	r.vols = []*volume{r.vols[0], r.vols[1], rootless}
 	r.crash()
@@ -76,12 +78,12 @@ func TestPagesThatNothingLeadsTo(t *testing.T) {
 		}
 	}
 	for k := range whole {
-		own := k[:1] == KeyNode || k == string(rootKey(r.vols[0].id)) || k == string(rootKey(id))
+		own := k[:1] == KeyNode || k == string(node.RootKey(r.vols[0].id)) || k == string(node.RootKey(id))
 		if own && !slices.Contains(orphans, k) && r.ckpt.store[k] == nil {
 			t.Errorf("page %x is not in the store any more", k)
 		}
 	}
-	if r.ckpt.store[string(rootKey(deleted.id))] != nil {
+	if r.ckpt.store[string(node.RootKey(deleted.id))] != nil {
 		t.Error("the root of a volume that was deleted is in the store still")
 	}
 }
@@ -93,18 +95,18 @@ func TestLoadKeepsNoPage(t *testing.T) {
 	r.arena.StartLoading()
 	v := r.vols[0]
 	r.attach(v)
-	value := make([]byte, fanout*8)
-	for i := range fanout {
-		le.PutUint64(value[i*8:], uint64(window.KindZero)) // of one piece: a map would never write it, but may read it
+	value := make([]byte, node.Fanout*8)
+	for i := range node.Fanout {
+		binary.LittleEndian.PutUint64(value[i*8:], uint64(window.KindZero)) // of one piece: a map would never write it, but may read it
 	}
 	l := r.arena.NewLoader()
-	if err := l.AddRoot(rootKey(v.id), append(le.AppendUint64(nil, uint64(window.KindChild)), 1)); err != nil {
+	if err := l.AddRoot(node.RootKey(v.id), append(binary.LittleEndian.AppendUint64(nil, uint64(window.KindChild)), 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.m.TakeRoot(l); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.AddNode(nodeKey{v.id, 0, 0}.bytes(), value); err != nil {
+	if err := l.AddNode(node.LeafKey(v.id, 0).Bytes(), value); err != nil {
 		t.Fatal(err)
 	}
 	for i := range value { // it is the store's again
@@ -119,8 +121,9 @@ func TestLoadKeepsNoPage(t *testing.T) {
 // TestPagesOutOfOrder: a store that gives pages in another order would have maps lose pages that are
 // there.
 func TestPagesOutOfOrder(t *testing.T) {
-	for _, keys := range [][2]nodeKey{
-		{{0, 0, 1}, {0, 0, 0}}, {{0, 1, 0}, {0, 0, 0}}, {{1, 0, 0}, {0, 0, 0}}, {{0, 0, 1}, {0, 0, 1}},
+	at := node.KeyAt
+	for _, keys := range [][2]node.Key{
+		{at(0, 0, 1), at(0, 0, 0)}, {at(0, 1, 0), at(0, 0, 0)}, {at(1, 0, 0), at(0, 0, 0)}, {at(0, 0, 1), at(0, 0, 1)},
 	} {
 		a := NewArena(func() {})
 		a.StartLoading()
@@ -128,17 +131,17 @@ func TestPagesOutOfOrder(t *testing.T) {
 		l := a.NewLoader()
 		for vol := range uint32(2) {
 			m := a.NewMap(Config{Space: space, Volume: vol, Sectors: 1 << 30})
-			if err := l.AddRoot(rootKey(vol), append(le.AppendUint64(nil, uint64(window.KindChild)), 3)); err != nil {
+			if err := l.AddRoot(node.RootKey(vol), append(binary.LittleEndian.AppendUint64(nil, uint64(window.KindChild)), 3)); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.TakeRoot(l); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := l.AddNode(keys[0].bytes(), make([]byte, fanout*8)); err != nil {
+		if err := l.AddNode(keys[0].Bytes(), make([]byte, node.Fanout*8)); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.AddNode(keys[1].bytes(), make([]byte, fanout*8)); err == nil || !strings.Contains(err.Error(), "out of their order") {
+		if err := l.AddNode(keys[1].Bytes(), make([]byte, node.Fanout*8)); err == nil || !strings.Contains(err.Error(), "out of their order") {
 			t.Errorf("%v behind %v: %v", keys[1], keys[0], err)
 		}
 	}

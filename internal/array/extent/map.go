@@ -5,7 +5,9 @@ package extent
 
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -24,12 +26,13 @@ type Map struct {
 	vol    uint32
 	root   window.Slot
 	levels uint8 // nodes from root to leaf; the root slot spans WindowSectors<<(8*levels)
-	thick  bool  // every window is entitled to its space
+	homes  home.Homes
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool
 	abandoned bool   // no checkpoint writes the root
 	sum       Sums   // of the whole root span
 	leaf      uint64 // index of the one whose windows are being edited, for audits
+	end       uint64 // index of the leaf in which the volume ends
 }
 
 // Sums counts sectors by state; unmapped is the rest.
@@ -49,7 +52,9 @@ type Config struct {
 // NewMap makes the map of a volume, all of it unmapped. Preconditions: the volume has none.
 func (a *Arena) NewMap(c Config) *Map {
 	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume,
-		levels: levelsFor(c.Sectors), thick: c.Thick}
+		levels: node.LevelsFor(c.Sectors)}
+	m.homes = home.Homes{Space: m.space, Tenant: m.tenant, Windows: &a.nodes.Windows, Vol: c.Volume, Thick: c.Thick}
+	m.SetEnd(c.Sectors)
 	for len(a.maps) <= int(c.Volume) {
 		a.maps = append(a.maps, nil)
 	}
@@ -81,7 +86,7 @@ func (m *Map) Tenant() *alloc.Tenant { return m.tenant }
 func (m *Map) Sums() Sums { return m.sum }
 
 // Span returns the number of sectors that the tree spans, at least those of the volume.
-func (m *Map) Span() uint64 { return uint64(1) << spanShift(m.levels) }
+func (m *Map) Span() uint64 { return uint64(1) << node.SpanShift(m.levels) }
 
 // SetState makes sectors [lo, hi) uniformly one state, which is not data. A range that reaches
 // the end of the volume is widened by the caller to Span, so that a whole volume is one slot.
@@ -92,7 +97,7 @@ func (m *Map) SetState(lo, hi uint64, state block.State) {
 
 // SetData makes a range data at physical sectors from phys on.
 func (m *Map) SetData(r block.Range, phys uint64) {
-	const leaf = fanout * layout.WindowSectors // what is below one node of the lowest level
+	const leaf = node.Fanout * layout.WindowSectors // what is below one node of the lowest level
 	for at, end := r.Start, r.End(); at < end; {
 		n := min(leaf-at%leaf, end-at)
 		m.sum.Add(m.setDataAt(&m.root, m.levels, 0, at, n, phys))
@@ -109,28 +114,28 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 	}
 	if height == 0 {
 		w := base >> layout.WindowShift
-		m.leaf = w >> fanoutBits
+		m.leaf = w >> node.FanoutBits
 		was := m.homeBefore(*s, w)
 		delta := m.setWindow(s, base, lo, hi, to)
 		m.updateHome(*s, w, was)
 		return delta
 	}
-	span := uint64(1) << spanShift(height)
+	span := uint64(1) << node.SpanShift(height)
 	if lo <= base && hi >= base+span {
 		old := m.slotSums(*s, height)
-		m.cut(*s, base>>(spanShift(height-1)+fanoutBits))
+		m.cut(*s, base>>(node.SpanShift(height-1)+node.FanoutBits))
 		*s = to
 		return window.Uniform(to, int64(span)).Sub(old)
 	}
 	id, n := m.child(s, height-1, base)
 	var delta Sums
-	shift := spanShift(height - 1)
+	shift := node.SpanShift(height - 1)
 	from, last := (max(lo, base)-base)>>shift, (min(hi, base+span)-1-base)>>shift
 	if height == 1 {
 		delta = m.setSlots(n, base, lo, hi, from, last, to)
 	} else {
 		for i := from; i <= last; i++ {
-			delta.Add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
+			delta.Add(m.setSlot(&n.Slots[i], height-1, base+i<<shift, lo, hi, to))
 		}
 	}
 	m.collapse(s, id, n, delta)
@@ -139,10 +144,10 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 
 // setSlots is setSlot of the windows from to last of the node that begins at base. Most of them
 // have no data, and then no home, either.
-func (m *Map) setSlots(n *node, base, lo, hi, from, last uint64, to window.Slot) (delta Sums) {
+func (m *Map) setSlots(n *node.Node, base, lo, hi, from, last uint64, to window.Slot) (delta Sums) {
 	var was [window.KindAnchored + 1]int64 // windows by the state that they were of
 	for i := from; i <= last; i++ {
-		s, at := &n.slots[i], base+i<<layout.WindowShift
+		s, at := &n.Slots[i], base+i<<layout.WindowShift
 		if s.Uniform() && lo <= at && hi >= at+layout.WindowSectors {
 			was[*s]++
 			*s = to
@@ -165,44 +170,38 @@ func (m *Map) setWindow(s *window.Slot, base, lo, hi uint64, to window.Slot) Sum
 		return window.Uniform(to, layout.WindowSectors).Sub(old)
 	}
 	first := max(lo, base) - base
-	return m.arena.windows.SetState(s, first, min(hi, base+layout.WindowSectors)-base-first, to, (*references)(m))
+	return m.arena.nodes.Windows.SetState(s, first, min(hi, base+layout.WindowSectors)-base-first, to, (*references)(m))
 }
 
 // child returns the node below s, splitting a uniform slot into one.
-func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node) {
-	index := base >> (spanShift(level) + fanoutBits)
+func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node.Node) {
+	index := base >> (node.SpanShift(level) + node.FanoutBits)
 	switch s.Kind() {
 	case window.KindChild:
 		id := uint32(s.Value())
-		return id, m.arena.nodes[id]
+		return id, m.arena.nodes.At(id)
 	case window.KindPacked:
-		return m.unpackAt(s, index)
+		return m.arena.nodes.Unpack(s, node.LeafKey(m.vol, index))
+	case window.KindAbsent:
+		return m.readAt(s, index)
 	}
 	if level == 0 {
-		m.arena.trim()
+		m.arena.nodes.Trim()
 	}
-	id, n := m.arena.newNode(m.vol, level, index, *s)
+	id, n := m.arena.newNode(node.Key{Vol: m.vol, Level: level, Index: index}, *s)
 	*s = window.Child(id)
 	return id, n
 }
 
 // collapse counts a change below s and folds the node into one slot when it has become uniform.
-func (m *Map) collapse(s *window.Slot, id uint32, n *node, delta Sums) {
-	n.sums.Add(delta)
+func (m *Map) collapse(s *window.Slot, id uint32, n *node.Node, delta Sums) {
+	n.Sums.Add(delta)
 	m.arena.noteDirty(id, n)
-	span := int64(fanout) << spanShift(n.level)
-	switch {
-	case n.sums == Sums{}:
-		*s = window.KindUnmapped
-	case n.sums.Zero == span:
-		*s = window.KindZero
-	case n.sums.Anchored == span:
-		*s = window.KindAnchored
-	default:
-		return
+	if state, yes := n.Uniform(); yes {
+		// All slots are uniform and equal or sums would differ, so nothing is to be released.
+		*s = state
+		m.arena.cutOff(m, window.Child(id), n.Index)
 	}
-	// All slots are uniform and equal or sums would differ, so nothing is to be released.
-	m.arena.cutOff(m, window.Child(id), n.index)
 }
 
 // cut releases a subtree, from the node of an index on, by the garbage queue.
@@ -212,15 +211,7 @@ func (m *Map) cut(s window.Slot, index uint64) {
 	}
 }
 
-func (m *Map) slotSums(s window.Slot, height uint8) Sums {
-	switch s.Kind() {
-	case window.KindChild:
-		return m.arena.nodes[s.Value()].sums
-	case window.KindDetail, window.KindPacked:
-		return m.arena.windows.Sums(s)
-	}
-	return window.Uniform(s.Kind(), int64(1)<<spanShift(height))
-}
+func (m *Map) slotSums(s window.Slot, height uint8) Sums { return m.arena.nodes.Sums(s, height) }
 
 // setDataAt applies SetData to n sectors from at on, which lie below one node of the lowest level,
 // below a slot at the given height that begins at base, and returns how the sums changed. It
@@ -228,9 +219,9 @@ func (m *Map) slotSums(s window.Slot, height uint8) Sums {
 func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) (delta Sums) {
 	w := at >> layout.WindowShift
 	if height == 0 {
-		m.leaf = w >> fanoutBits
+		m.leaf = w >> node.FanoutBits
 		was := m.homeBefore(*s, w)
-		delta = m.arena.windows.SetData(s, at&(layout.WindowSectors-1), n, phys, (*references)(m))
+		delta = m.arena.nodes.Windows.SetData(s, at&(layout.WindowSectors-1), n, phys, (*references)(m))
 		m.updateHome(*s, w, was)
 		return delta
 	}
@@ -239,13 +230,13 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 	}
 	id, nd := m.child(s, height-1, base)
 	if height > 1 {
-		i := w >> (fanoutBits * uint(height-1)) & (fanout - 1)
-		delta = m.setDataAt(&nd.slots[i], height-1, base+i<<spanShift(height-1), at, n, phys)
+		i := w >> (node.FanoutBits * uint(height-1)) & (node.Fanout - 1)
+		delta = m.setDataAt(&nd.Slots[i], height-1, base+i<<node.SpanShift(height-1), at, n, phys)
 	} else {
 		for end := at + n; at < end; {
 			k := min(layout.WindowSectors-at&(layout.WindowSectors-1), end-at)
-			i := at >> layout.WindowShift & (fanout - 1)
-			delta.Add(m.setDataAt(&nd.slots[i], 0, base+i<<spanShift(0), at, k, phys))
+			i := at >> layout.WindowShift & (node.Fanout - 1)
+			delta.Add(m.setDataAt(&nd.Slots[i], 0, base+i<<node.SpanShift(0), at, k, phys))
 			at, phys = at+k, phys+k
 		}
 	}
@@ -257,41 +248,42 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 // that the same uniform slot covers (1 for data and detail).
 func (m *Map) find(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
-	var nd *node
+	var nd *node.Node
 	for s.Kind() == window.KindChild {
 		height--
-		nd = m.arena.nodes[s.Value()]
-		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		nd = m.arena.nodes.At(uint32(s.Value()))
+		s = nd.Slots[w>>(node.FanoutBits*uint(height))&(node.Fanout-1)]
 	}
-	if s.Kind() == window.KindPacked {
-		leaf := (w >> fanoutBits) & (uint64(1)<<(fanoutBits*uint(m.levels-1)) - 1)
-		_, nd = m.unpackAt(m.arena.slotAt(nodeKey{m.vol, 0, leaf}), leaf)
-		return nd.slots[w&(fanout-1)], 1
+	if s.Kind() == window.KindPacked || s.Kind() == window.KindAbsent {
+		leaf := (w >> node.FanoutBits) & (uint64(1)<<(node.FanoutBits*uint(m.levels-1)) - 1)
+		at := m.arena.slotAt(node.LeafKey(m.vol, leaf))
+		if s.Kind() == window.KindPacked {
+			_, nd = m.arena.nodes.Unpack(at, node.LeafKey(m.vol, leaf))
+		} else {
+			_, nd = m.readAt(at, leaf)
+		}
+		return nd.Slots[w&(node.Fanout-1)], 1
 	}
-	if height == 0 && m.arena.crowded {
-		nd.used = true
+	if height == 0 && (m.arena.nodes.Crowded() || m.arena.away.leaves > 0) {
+		nd.Used = true
 	}
-	span := uint64(1) << (fanoutBits * uint(height))
+	span := uint64(1) << (node.FanoutBits * uint(height))
 	return s, span - w&(span-1)
 }
 
 // HasData reports whether a window has data, perhaps among other states.
 func (m *Map) HasData(w uint64) bool {
 	s, _ := m.find(w)
-	return s.Kind() == window.KindData || s.Kind() == window.KindDetail && m.arena.windows.Sums(s).Data > 0
+	return s.Kind() == window.KindData || s.Kind() == window.KindDetail && m.arena.nodes.Windows.Sums(s).Data > 0
 }
 
-// Entries counts the maximal runs of equal state (physically contiguous for
-// data) in the first n sectors. It walks the map: O(slots).
-func (m *Map) Entries(n uint64) int {
-	count := 0
-	m.Walk(block.Range{Count: n}, func(Run) bool { count++; return true })
-	return count
-}
+// SetEnd says how many sectors the volume has. The leaf in which it ends is always present, so that
+// SumsOf reads none. Preconditions: it is present.
+func (m *Map) SetEnd(sectors uint64) { m.end = node.LeafOf(max(1, sectors) - 1) }
 
 // Grow raises the tree until it spans so many sectors.
 func (m *Map) Grow(sectors uint64) {
-	for levels := levelsFor(sectors); m.levels < levels; {
+	for levels := node.LevelsFor(sectors); m.levels < levels; {
 		m.raise(m.levels + 1)
 	}
 }
@@ -304,8 +296,8 @@ func (m *Map) raise(levels uint8) {
 		return
 	}
 	old := m.root
-	id, n := m.arena.newNode(m.vol, levels-1, 0, window.KindUnmapped)
-	n.slots[0] = old
-	n.sums = m.sum
+	id, n := m.arena.newNode(node.Key{Vol: m.vol, Level: levels - 1}, window.KindUnmapped)
+	n.Slots[0] = old
+	n.Sums = m.sum
 	m.root = window.Child(id)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -19,7 +20,7 @@ func TestWholeVolumeIsOneSlot(t *testing.T) {
 	announced := 0
 	r.arena.onGarbage = func() { announced++ }
 	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 64 << 40 / 512, Drop: r.drop})
-	if m.levels != maxLevels || m.Span() < 64<<40/512 {
+	if m.levels != node.MaxLevels || m.Span() < 64<<40/512 {
 		t.Fatalf("a volume of 64 TiB has %d levels", m.levels)
 	}
 	empty := r.arena.Bytes()
@@ -56,11 +57,11 @@ func TestAnchorCost(t *testing.T) {
 	}
 	r.do(v, 7*w+3, 1, sector{state: block.Anchored})
 	ranges := []block.Range{{Start: 9 * w, Count: 1}, {}, {Start: 4 * w, Count: 5 * w}, {Start: 4*w + 5, Count: 10}}
-	if n := v.m.AnchorCost(ranges); n != 4 { // 4, 6, 8 and 9
+	if n, _ := v.m.AnchorCost(ranges); n != 4 { // 4, 6, 8 and 9
 		t.Errorf("%d grains", n)
 	}
 	large := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 1 << 32})
-	if n := large.AnchorCost([]block.Range{{Start: 8, Count: 1<<32 - 8}}); n != 1<<25 {
+	if n, _ := large.AnchorCost([]block.Range{{Start: 8, Count: 1<<32 - 8}}); n != 1<<25 {
 		t.Errorf("%d grains of what is one slot", n)
 	}
 }
@@ -70,29 +71,29 @@ func TestAnchorCost(t *testing.T) {
 func TestAnchorCostOfMuch(t *testing.T) {
 	r := newRigOf(t)
 	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 1 << 32})
-	const w, node, nodes = layout.WindowSectors, fanout, 64
+	const w, per, nodes = layout.WindowSectors, node.Fanout, 64
 	for i := range uint64(nodes) {
-		at := i * node * w
+		at := i * per * w
 		m.SetState(at, at+8, block.Zero)
 		if i%2 == 0 {
-			m.SetState(at+w, at+node*w, block.Anchored)
+			m.SetState(at+w, at+per*w, block.Anchored)
 		}
 		if i%4 == 0 {
 			m.SetState(at+8, at+9, block.Anchored)
 		}
 	}
-	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*node-1, anchorSlots); n != nodes/2*node+nodes/4-1 || slots > nodes+2*node {
+	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*per-1, anchorSlots); n != nodes/2*per+nodes/4-1 || slots > nodes+2*per {
 		t.Errorf("%d grains, after a look at %d slots", n, slots)
 	}
 	g, _ := m.Allocate(0)
-	for i := range uint64(nodes * node) {
+	for i := range uint64(nodes * per) {
 		m.SetData(block.Range{Start: i * w, Count: w}, g<<layout.WindowShift)
 	}
-	m.SetState(node*w, node*w+1, block.Zero)
+	m.SetState(per*w, per*w+1, block.Zero)
 	var runs []Run
 	m.WalkStates(block.Range{Start: 5, Count: 1 << 30}, 7, func(x Run) bool { runs = append(runs, x); return true })
 	last := runs[len(runs)-1]
-	if len(runs) != 8 || runs[0].Count != node*w-5 || runs[1].State != block.Zero || runs[2].State != block.Data || last.End() != (node+6)*w {
+	if len(runs) != 8 || runs[0].Count != per*w-5 || runs[1].State != block.Zero || runs[2].State != block.Data || last.End() != (per+6)*w {
 		t.Errorf("a look at 7 slots finds %v", runs)
 	}
 	m.SetState(0, m.Span(), block.Unmapped)
@@ -102,20 +103,20 @@ func TestAnchorCostOfMuch(t *testing.T) {
 // promised.
 func TestAnchorCostIsBounded(t *testing.T) {
 	r := newRigOf(t)
-	const w, node, nodes = layout.WindowSectors, fanout, 2 * anchorSlots / fanout
-	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: nodes * node * w})
+	const w, per, nodes = layout.WindowSectors, node.Fanout, 2 * anchorSlots / node.Fanout
+	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: nodes * per * w})
 	g, _ := m.Allocate(0)
 	for i := range uint64(nodes) {
-		at := i * node * w
+		at := i * per * w
 		m.SetData(block.Range{Start: at, Count: w}, g<<layout.WindowShift)
-		m.SetState(at+w, at+node*w, block.Anchored)
+		m.SetState(at+w, at+per*w, block.Anchored)
 	}
-	half := block.Range{Count: nodes / 2 * node * w}
-	if n := m.AnchorCost([]block.Range{half}); n != nodes/2 {
+	half := block.Range{Count: nodes / 2 * per * w}
+	if n, _ := m.AnchorCost([]block.Range{half}); n != nodes/2 {
 		t.Errorf("%d grains for half of it", n)
 	}
-	all := block.Range{Count: nodes * node * w}
-	if n := m.AnchorCost([]block.Range{all, {Start: 1, Count: w}}); n < nodes/2+nodes/2*node-2*node || n > nodes/2+nodes/2*node+2*node {
+	all := block.Range{Count: nodes * per * w}
+	if n, _ := m.AnchorCost([]block.Range{all, {Start: 1, Count: w}}); n < nodes/2+nodes/2*per-2*per || n > nodes/2+nodes/2*per+2*per {
 		t.Errorf("%d grains for all", n)
 	}
 	m.SetState(0, m.Span(), block.Unmapped)
@@ -152,7 +153,7 @@ func TestOrphans(t *testing.T) {
 	for c.Next() {
 	}
 	c.Seal()
-	leaf, top, root := string(nodeKey{0, 0, 0}.bytes()), string(nodeKey{0, 1, 0}.bytes()), string(rootKey(0))
+	leaf, top, root := string(node.LeafKey(0, 0).Bytes()), string(node.KeyAt(0, 1, 0).Bytes()), string(node.RootKey(0))
 	if got := strings.Join(keys, "|"); got != leaf+"|"+top+"|"+root {
 		t.Errorf("written: %q", keys)
 	}
@@ -177,10 +178,10 @@ func TestDeletedVolume(t *testing.T) {
 	r.do(v, 0, 1, sector{state: block.Zero})
 	r.finish()
 	r.do(v, 70000-1, 1, sector{state: block.Zero})
-	before := string(r.ckpt.store[string(rootKey(0))])
+	before := string(r.ckpt.store[string(node.RootKey(0))])
 	v.m.Abandon()
 	r.finish()
-	if got := string(r.ckpt.store[string(rootKey(0))]); got != before {
+	if got := string(r.ckpt.store[string(node.RootKey(0))]); got != before {
 		t.Errorf("the root was %x and is %x", before, got)
 	}
 	r.remove(v)
@@ -196,25 +197,25 @@ func TestDeletedVolume(t *testing.T) {
 func TestAuditBites(t *testing.T) {
 	for _, row := range []struct {
 		name, want string
-		damage     func(m *Map, leaf *node)
+		damage     func(m *Map, leaf *node.Node)
 	}{
-		{"none", "", func(*Map, *node) {}},
-		{"sums of a node", "page 0 of level 0 says", func(_ *Map, leaf *node) { leaf.sums.Zero++ }},
-		{"sums of the map", "the root says", func(m *Map, _ *node) { m.sum.Data-- }},
-		{"a node of another volume", "leads to a page that is not its", func(_ *Map, leaf *node) { leaf.vol++ }},
-		{"a node of another level", "leads to a page that is not its", func(_ *Map, leaf *node) { leaf.level++ }},
-		{"homes", "volume 0: its account says", func(m *Map, _ *node) { m.tenant.Homes-- }},
-		{"a home of another window", "is marked as the home of window 2 of volume 0, which does not have it", func(m *Map, leaf *node) {
+		{"none", "", func(*Map, *node.Node) {}},
+		{"sums of a node", "page 0 of level 0 says", func(_ *Map, leaf *node.Node) { leaf.Sums.Zero++ }},
+		{"sums of the map", "the root says", func(m *Map, _ *node.Node) { m.sum.Data-- }},
+		{"a node of another volume", "leads to a page that is not its", func(_ *Map, leaf *node.Node) { leaf.Vol++ }},
+		{"a node of another level", "leads to a page that is not its", func(_ *Map, leaf *node.Node) { leaf.Level++ }},
+		{"homes", "volume 0: its account says", func(m *Map, _ *node.Node) { m.tenant.Homes-- }},
+		{"a home of another window", "is marked as the home of window 2 of volume 0, which does not have it", func(m *Map, leaf *node.Node) {
 			g := alloc.NoGrain
-			m.arena.windows.Layers(leaf.slots[1], func(base uint64, _ layout.Mask) bool { g = base >> layout.WindowShift; return false })
+			m.arena.nodes.Windows.Layers(leaf.Slots[1], func(base uint64, _ layout.Mask) bool { g = base >> layout.WindowShift; return false })
 			m.space.ClearHome(g)
 			m.space.SetHome(g, m.tenant, 2)
 		}},
-		{"a home without a promise", "window 1 has a home and is not entitled to one", func(m *Map, _ *node) { m.thick = false }},
-		{"a reference too many", "counts 2 references, the maps have 1", func(m *Map, _ *node) { m.space.Retain(0) }},
-		{"data behind the end of the space", ", behind the end of the space", func(m *Map, leaf *node) {
-			leaf.slots[5] = window.Data(uint64(m.space.Grains()+1<<30) << layout.WindowShift)
-			leaf.sums.Data += layout.WindowSectors
+		{"a home without a promise", "window 1 has a home and is not entitled to one", func(m *Map, _ *node.Node) { m.homes.Thick = false }},
+		{"a reference too many", "counts 2 references, the maps have 1", func(m *Map, _ *node.Node) { m.space.Retain(0) }},
+		{"data behind the end of the space", ", behind the end of the space", func(m *Map, leaf *node.Node) {
+			leaf.Slots[5] = window.Data(uint64(m.space.Grains()+1<<30) << layout.WindowShift)
+			leaf.Sums.Data += layout.WindowSectors
 			m.sum.Data += layout.WindowSectors
 		}},
 	} {
@@ -224,7 +225,7 @@ func TestAuditBites(t *testing.T) {
 			g, _ := v.m.Allocate(1)
 			r.do(v, layout.WindowSectors, 8, sector{block.Data, g << layout.WindowShift})
 			r.do(v, 0, 1, sector{state: block.Zero})
-			row.damage(v.m, r.arena.nodes[v.m.root.Value()])
+			row.damage(v.m, r.arena.nodes.At(uint32(v.m.root.Value())))
 			got := r.problems()
 			if row.want == "" && len(got) > 0 || row.want != "" && !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, row.want) }) {
 				t.Errorf("the audit says %q, not %q", got, row.want)
@@ -247,16 +248,16 @@ func (r *rig) problems() (list []string) {
 func TestAuditIsInSteps(t *testing.T) {
 	r := newRigOf(t)
 	const leaves, step = 40, 4
-	v := r.add(leaves*fanout*layout.WindowSectors, false)
+	v := r.add(leaves*node.Fanout*layout.WindowSectors, false)
 	v.m.Grow(1 << 30)
 	for leaf := range uint64(leaves) {
-		v.m.SetState(leaf*fanout*layout.WindowSectors, leaf*fanout*layout.WindowSectors+1, block.Zero)
+		v.m.SetState(leaf*node.Fanout*layout.WindowSectors, leaf*node.Fanout*layout.WindowSectors+1, block.Zero)
 	}
 	u := r.audit()
 	steps := 1
 	for more := true; more; steps++ {
 		was := u.leaf
-		if more = u.Step(step * fanout); more && was < leaves && u.leaf > was+step {
+		if more = u.Step(step * node.Fanout); more && was < leaves && u.leaf > was+step {
 			t.Fatalf("a step goes from leaf %d to %d", was, u.leaf)
 		}
 	}
@@ -278,7 +279,7 @@ func TestSpaceOfTwo(t *testing.T) {
 	h, _ := w.Allocate(0)
 	w.SetData(block.Range{Count: 8}, h<<layout.WindowShift)
 	a, b := v.m.Hold([]block.Range{{Count: 4}, {Start: 2, Count: 4}}, 1<<20), w.Hold([]block.Range{{Count: 8}}, 1<<20)
-	if !r.arena.Holds() || !r.arena.GiveUp(other) || a.Lost() || !b.Lost() || r.arena.GiveUp(other) || other.Refs(h) != 1 || r.space.Refs(g) != 3 {
+	if !r.arena.Refs.Any() || !r.arena.Refs.GiveUp(other) || a.Lost() || !b.Lost() || r.arena.Refs.GiveUp(other) || other.Refs(h) != 1 || r.space.Refs(g) != 3 {
 		t.Errorf("lost: %v, %v; references and holds: %d, %d", a.Lost(), b.Lost(), r.space.Refs(g), other.Refs(h))
 	}
 	var runs []Run
@@ -288,14 +289,14 @@ func TestSpaceOfTwo(t *testing.T) {
 	}
 	a.Release()
 	b.Release()
-	if r.arena.Holds() || r.space.Refs(g) != 1 {
+	if r.arena.Refs.Any() || r.space.Refs(g) != 1 {
 		t.Error("something is held that was released")
 	}
 }
 
 // TestSizes: most of the memory of a map are these, and the layers of windows.
 func TestSizes(t *testing.T) {
-	if n := unsafe.Sizeof(node{}); n > fanout*8+64 {
+	if n := unsafe.Sizeof(node.Node{}); n > node.Fanout*8+64 {
 		t.Errorf("a page of 256 windows takes %d bytes", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -48,9 +49,9 @@ func TestPackingIsNotSeen(t *testing.T) {
 	packs, nodes := 0, 0
 	for round := range uint64(12) {
 		var first []string
-		for _, limit := range []uint64{DefaultLeafBytes, 0, 2 * uint64(unsafe.Sizeof(node{}))} {
+		for _, limit := range []uint64{node.DefaultLeafBytes, 0, 2 * uint64(unsafe.Sizeof(node.Node{}))} {
 			r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d, %d bytes", seed, round, limit), 1, int(round%3))
-			r.leafBytes, r.arena.LeafBytes = limit, limit
+			r.leafBytes, r.arena.nodes.LeafBytes = limit, limit
 			r.spread = round%3 < 2
 			trace := r.run(300)
 			if first == nil {
@@ -65,16 +66,16 @@ func TestPackingIsNotSeen(t *testing.T) {
 				t.Fatalf("%s: %d pages, not %d", r.name, len(trace), len(first))
 			}
 			for range 100 {
-				r.arena.trim()
+				r.arena.nodes.Trim()
 			}
-			if limit == DefaultLeafBytes {
-				if r.arena.windows.Packed() > 0 {
-					t.Fatalf("%s: %d leaves are packed, of few", r.name, r.arena.windows.Packed())
+			if limit == node.DefaultLeafBytes {
+				if r.arena.nodes.Windows.Packed() > 0 {
+					t.Fatalf("%s: %d leaves are packed, of few", r.name, r.arena.nodes.Windows.Packed())
 				}
 				continue
 			}
-			if packs += r.arena.windows.Packed(); r.arena.leafBytes() > limit {
-				t.Errorf("%s: %d leaves are not packed, %d are", r.name, r.arena.loose, r.arena.windows.Packed())
+			if packs += r.arena.nodes.Windows.Packed(); r.arena.nodes.LooseBytes() > limit {
+				t.Errorf("%s: %d leaves are not packed, %d are", r.name, r.arena.nodes.Loose(), r.arena.nodes.Windows.Packed())
 			}
 			nodes += r.arena.Nodes()
 			r.check()
@@ -99,12 +100,12 @@ func TestStartPacks(t *testing.T) {
 	r.finish()
 	sums, nodes := v.m.Sums(), r.arena.Nodes()
 	r.open()
-	r.arena.LeafBytes = 3 * uint64(unsafe.Sizeof(node{}))
+	r.arena.nodes.LeafBytes = 3 * uint64(unsafe.Sizeof(node.Node{}))
 	r.arena.StartLoading()
 	r.attach(v)
 	most := 0
 	l := r.arena.NewLoader()
-	if err := l.AddRoot(rootKey(v.id), r.ckpt.store[string(rootKey(v.id))]); err != nil {
+	if err := l.AddRoot(node.RootKey(v.id), r.ckpt.store[string(node.RootKey(v.id))]); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.m.TakeRoot(l); err != nil {
@@ -115,13 +116,13 @@ func TestStartPacks(t *testing.T) {
 			if err := l.AddNode([]byte(k), r.ckpt.store[k]); err != nil {
 				t.Fatal(err)
 			}
-			most = max(most, r.arena.loose)
+			most = max(most, r.arena.nodes.Loose())
 		}
 	}
 	l.End()
 	r.arena.EndLoading()
-	if most > 3 || r.arena.windows.Packed() < 40 || v.m.Sums() != sums || r.arena.Nodes() != nodes {
-		t.Errorf("up to %d leaves were not packed, %d are; %d pages, not %d, with %+v, not %+v", most, r.arena.windows.Packed(), r.arena.Nodes(), nodes, v.m.Sums(), sums)
+	if most > 3 || r.arena.nodes.Windows.Packed() < 40 || v.m.Sums() != sums || r.arena.Nodes() != nodes {
+		t.Errorf("up to %d leaves were not packed, %d are; %d pages, not %d, with %+v, not %+v", most, r.arena.nodes.Windows.Packed(), r.arena.Nodes(), nodes, v.m.Sums(), sums)
 	}
 	for _, why := range r.problems() {
 		t.Error(why)
@@ -131,16 +132,16 @@ func TestStartPacks(t *testing.T) {
 // TestCheckLooksIntoPackedLeaves: what a leaf says of itself is held against what it has.
 func TestCheckLooksIntoPackedLeaves(t *testing.T) {
 	r := newRigOf(t)
-	r.arena.LeafBytes = 0
+	r.arena.nodes.LeafBytes = 0
 	v := r.add(300, false)
 	r.do(v, 3, 5, sector{state: block.Zero})
 	r.finish()
 	if s := v.m.root; s.Kind() != window.KindPacked || len(r.problems()) > 0 {
 		t.Fatalf("the root is %#x, and %v", s, r.problems())
 	}
-	id, nd := v.m.unpackAt(&v.m.root, 0)
-	nd.sums.Zero++
-	if r.arena.packInto(&v.m.root, id, nd); v.m.root.Kind() != window.KindPacked || len(r.problems()) == 0 {
+	_, nd := r.arena.nodes.Unpack(&v.m.root, node.LeafKey(v.m.vol, 0))
+	nd.Sums.Zero++
+	if r.arena.nodes.Pack(&v.m.root); v.m.root.Kind() != window.KindPacked || len(r.problems()) == 0 {
 		t.Error("a sum that is wrong is not found")
 	}
 }
@@ -148,7 +149,7 @@ func TestCheckLooksIntoPackedLeaves(t *testing.T) {
 // TestUnpackingAllocatesNothing: leaves come and go in memory that there is.
 func TestUnpackingAllocatesNothing(t *testing.T) {
 	r := newRigOf(t)
-	r.arena.LeafBytes = 0
+	r.arena.nodes.LeafBytes = 0
 	v := r.add(70000, false)
 	v.m.Grow(1 << 22)
 	for leaf := range uint64(20) {
@@ -164,8 +165,8 @@ func TestUnpackingAllocatesNothing(t *testing.T) {
 	for range 100 {
 		step()
 	}
-	if r.arena.windows.Packed() < 18 {
-		t.Fatalf("%d leaves are packed", r.arena.windows.Packed())
+	if r.arena.nodes.Windows.Packed() < 18 {
+		t.Fatalf("%d leaves are packed", r.arena.nodes.Windows.Packed())
 	}
 	if n := testing.AllocsPerRun(100, step); n > 0 {
 		t.Errorf("to look at a leaf that was packed takes %v allocations", n)
@@ -175,7 +176,7 @@ func TestUnpackingAllocatesNothing(t *testing.T) {
 // TestLargeLeafStays: a leaf of windows of very many layers is not packed.
 func TestLargeLeafStays(t *testing.T) {
 	r := newRigOf(t)
-	r.arena.LeafBytes = 0
+	r.arena.nodes.LeafBytes = 0
 	v := r.add(70000, false)
 	g, _ := v.m.Allocate(0)
 	r.do(v, 0, layout.WindowSectors, sector{block.Data, g << layout.WindowShift})
@@ -190,10 +191,10 @@ func TestLargeLeafStays(t *testing.T) {
 	}
 	r.arena.Checkpoint().Seal()
 	for range 10 {
-		r.arena.trim()
+		r.arena.nodes.Trim()
 	}
-	if r.arena.windows.Packed() != 0 || r.arena.loose != 1 || v.m.Entries(70000) != before {
-		t.Errorf("%d leaves are packed, %d are not; %d entries, %d before", r.arena.windows.Packed(), r.arena.loose, v.m.Entries(70000), before)
+	if r.arena.nodes.Windows.Packed() != 0 || r.arena.nodes.Loose() != 1 || v.m.Entries(70000) != before {
+		t.Errorf("%d leaves are packed, %d are not; %d entries, %d before", r.arena.nodes.Windows.Packed(), r.arena.nodes.Loose(), v.m.Entries(70000), before)
 	}
 }
 
@@ -201,7 +202,7 @@ func TestLargeLeafStays(t *testing.T) {
 func TestLimitHoldsBehindABurst(t *testing.T) {
 	const leaves, may = 4000, 40
 	r := newRigOf(t)
-	r.arena.LeafBytes = may * uint64(unsafe.Sizeof(node{}))
+	r.arena.nodes.LeafBytes = may * uint64(unsafe.Sizeof(node.Node{}))
 	v := r.add(70000, false)
 	v.m.Grow(leaves << 15)
 	for leaf := range uint64(leaves) {
@@ -210,10 +211,10 @@ func TestLimitHoldsBehindABurst(t *testing.T) {
 	r.finish()
 	most := 0
 	for range 5 * leaves {
-		v.m.HasData(r.rnd.Uint64N(leaves << fanoutBits))
-		most = max(most, r.arena.loose)
+		v.m.HasData(r.rnd.Uint64N(leaves << node.FanoutBits))
+		most = max(most, r.arena.nodes.Loose())
 	}
-	if most > 2*may || r.arena.windows.Packed() < leaves-2*may {
+	if most > 2*may || r.arena.nodes.Windows.Packed() < leaves-2*may {
 		t.Errorf("up to %d leaves are not packed, and %d may", most, may)
 	}
 }

@@ -3,9 +3,11 @@ package extent
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -28,7 +30,7 @@ func (r *rig) where(v *volume) block.Range {
 		n = 1 + r.rnd.Uint64N(300)
 	case 4:
 		at &^= layout.WindowSectors - 1
-		n = layout.WindowSectors * fanout / 2 << r.rnd.IntN(3)
+		n = layout.WindowSectors * node.Fanout / 2 << r.rnd.IntN(3)
 	case 5:
 		if r.rnd.IntN(4) == 0 {
 			at, n = 0, size
@@ -58,18 +60,30 @@ func (r *rig) change() {
 		if v.thick && to == block.Unmapped {
 			to = block.Anchored
 		}
-		if to == block.Anchored && !v.thick && !r.arena.MakeAvailable(r.space, v.m.AnchorCost([]block.Range{g})) {
+		if !r.need(v, g, SetState) {
+			return
+		}
+		if cost, _ := v.m.AnchorCost([]block.Range{g}); to == block.Anchored && !v.thick && !r.arena.MakeAvailable(r.space, cost) {
 			return
 		}
 		r.do(v, g.Start, g.Count, sector{state: to})
 	case 11, 12, 13:
+		if len(r.refs) < 3 || r.rnd.IntN(2) == 0 {
+			if !r.need(v, g, Look) {
+				return
+			}
+		}
 		if len(r.refs) < 3 {
 			r.hold(v, g)
 		}
 		h := r.refs[r.rnd.IntN(len(r.refs))]
 		to := r.vols[r.rnd.IntN(len(r.vols))]
 		at := r.where(to)
-		if n := min(at.Count, uint64(len(h.was))); !h.ref.Lost() {
+		n := min(at.Count, uint64(len(h.was)))
+		if !r.need(to, block.Range{Start: at.Start, Count: n}, SetData) || !slices.Contains(r.refs, h) {
+			return
+		}
+		if !h.ref.Lost() {
 			r.place(h, r.rnd.Uint64N(uint64(len(h.was))-n+1), n, to, at.Start)
 		}
 	case 14:
@@ -84,7 +98,7 @@ func (r *rig) change() {
 	case 19:
 		if r.spread && r.rnd.IntN(2) == 0 { // nothing is available then, and only what is promised can be written
 			for w := range uint64(len(v.sectors)) >> layout.WindowShift {
-				if !v.m.HasData(w) && !r.write(v, w, 0, 8) {
+				if !r.need(v, block.Range{Start: w << layout.WindowShift, Count: 8}, Look) || !v.m.HasData(w) && !r.write(v, w, 0, 8) {
 					return
 				}
 			}
@@ -120,12 +134,16 @@ func (r *rig) addFitting(sectors int) {
 // meanwhile; the process dies now and then. All is what a slice of sectors says.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
-	checkpoints, lost, full, audited := 0, 0, 0, 0
+	checkpoints, lost, full, audited, waited := 0, 0, 0, 0, 0
 	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
-		r.leafBytes = []uint64{DefaultLeafBytes, 0, 5000, 0}[round%4]
-		r.arena.LeafBytes = r.leafBytes
+		r.leafBytes = []uint64{node.DefaultLeafBytes, 0, 5000, 0}[round%4]
+		r.arena.nodes.LeafBytes = r.leafBytes
+		if round%5 > 1 {
+			r.mapBytes = []uint64{1, 20000}[round/5%2]
+			r.bound()
+		}
 		r.add(70000, false)
 		r.add(300, false)
 		r.add(1500, true)
@@ -141,6 +159,14 @@ func TestRandom(t *testing.T) {
 			}
 			if r.rnd.IntN(4) == 0 && len(r.audits) < 2 {
 				r.audits = append(r.audits, r.audit())
+				r.audits[len(r.audits)-1].Wait = r.rnd.IntN(2) == 0
+			}
+			r.deliver(r.rnd.IntN(3))
+			if r.rnd.IntN(2) == 0 {
+				r.arena.Evict(1 << 20)
+			}
+			if n := r.arena.ReadInCalls(); n > 0 {
+				r.fatalf("%d leaves were read by who did not wait for them", n)
 			}
 			r.stepAudits(r.rnd.IntN(200))
 			if step%10 == 0 {
@@ -156,11 +182,11 @@ func TestRandom(t *testing.T) {
 			}
 			r.name = name
 		}
-		for r.arena.Collect(1000) {
-		}
+		r.collect()
 		r.check()
 		checkpoints += r.ckpt.count
 		for r.stepAudits(100); len(r.audits) > 0; r.stepAudits(100) {
+			r.deliver(1)
 		}
 		audited += r.audited
 		for len(r.refs) > 0 {
@@ -169,16 +195,16 @@ func TestRandom(t *testing.T) {
 		for len(r.vols) > 0 {
 			r.remove(r.vols[0])
 		}
-		for r.arena.Collect(1000) {
-		}
+		r.collect()
 		r.retire()
-		layers, states := r.arena.windows.Live()
-		if r.arena.Nodes() != 0 || r.arena.loose+r.arena.windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
+		waited += r.waited
+		layers, states := r.arena.nodes.Windows.Live()
+		if r.arena.Nodes() != 0 || r.arena.nodes.Loose()+r.arena.nodes.Windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
 			t.Fatalf("%s: when all volumes are gone there are %d nodes, %d details, %d grains allocated and %d reserved, and %d maps", r.name,
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
-	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 {
-		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits: the test shows too little", checkpoints, lost, full, audited)
+	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 {
+		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits, %d waits for leaves: the test shows too little", checkpoints, lost, full, audited, waited)
 	}
 }

@@ -12,55 +12,6 @@ import (
 // nothing is counted.
 type references Map
 
-// grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the
-// grain of the others. In a layer that lies in its place all are the first.
-func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
-	// phys may wrap below zero, so the next grain is not the first one and one.
-	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
-		(base + layout.WindowSectors) >> layout.WindowShift
-}
-
-// eachGrain calls fn for each grain that the layers of a window, or of a packed leaf, lie in: one or two
-// of each.
-func (m *Map) eachGrain(s window.Slot, fn func(grain uint64)) {
-	if s.Kind() == window.KindData && window.Aligned(s.Value()) { // nearly all are
-		fn(s.Value() >> layout.WindowShift)
-		return
-	}
-	m.arena.windows.Layers(s, func(base uint64, mask layout.Mask) bool {
-		if window.Aligned(base) {
-			fn(base >> layout.WindowShift)
-			return true
-		}
-		g, first, next := grainsOf(base)
-		if !mask.And(first).Empty() {
-			fn(g)
-		}
-		if !mask.AndNot(first).Empty() {
-			fn(next)
-		}
-		return true
-	})
-}
-
-// eachReference calls fn for each grain that the layers below a slot lie in. It unpacks no leaf.
-func (m *Map) eachReference(s window.Slot, fn func(grain uint64)) {
-	if s.Kind() != window.KindChild {
-		m.eachGrain(s, fn)
-		return
-	}
-	nd := m.arena.nodes[s.Value()]
-	for _, t := range &nd.slots {
-		switch base := t.Value(); {
-		case t.Uniform():
-		case t.Kind() == window.KindData && window.Aligned(base): // nearly all are
-			fn(base >> layout.WindowShift)
-		default:
-			m.eachReference(t, fn)
-		}
-	}
-}
-
 // Take takes references for a layer that had the sectors in had and gains add.
 func (m *references) Take(base uint64, add, had layout.Mask) {
 	if m.arena.loading {
@@ -72,7 +23,7 @@ func (m *references) Take(base uint64, add, had layout.Mask) {
 		}
 		return
 	}
-	g, first, next := grainsOf(base)
+	g, first, next := window.Grains(base)
 	if !add.And(first).Empty() && had.And(first).Empty() {
 		m.retain(g)
 	}
@@ -90,7 +41,7 @@ func (m *references) Give(base uint64, lost, left layout.Mask) {
 		m.giveGrain(base>>layout.WindowShift, base, lost, left)
 		return
 	}
-	g, first, next := grainsOf(base)
+	g, first, next := window.Grains(base)
 	m.giveGrain(g, base, lost.And(first), left.And(first))
 	m.giveGrain(next, base, lost.AndNot(first), left.AndNot(first))
 }
@@ -122,4 +73,4 @@ func (m *references) release(g uint64) {
 }
 
 // dropWindow releases all that a window refers to.
-func (m *Map) dropWindow(s window.Slot) { m.arena.windows.Drop(s, (*references)(m)) }
+func (m *Map) dropWindow(s window.Slot) { m.arena.nodes.Windows.Drop(s, (*references)(m)) }

@@ -1,12 +1,14 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -26,7 +28,7 @@ type volume struct {
 
 // held is a Ref and what it has to refer to, whatever happens to the volume.
 type held struct {
-	ref *Ref
+	ref *hold.Ref
 	was []sector
 }
 
@@ -58,14 +60,18 @@ type rig struct {
 
 	spread bool // writes go anywhere, and so fill the space
 
-	leafBytes uint64 // of the arenas
+	leafBytes uint64   // of the arenas
+	mapBytes  uint64   // of them, 0: no leaf leaves
+	pending   []func() // answers of the store
+	depth     int      // of changes while others wait
+	waited    int
 
 	audits  []*Audit // under way
 	audited int      // that have ended
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
-	r := &rig{t: t, rnd: rnd, name: name, extents: extents, leafBytes: DefaultLeafBytes}
+	r := &rig{t: t, rnd: rnd, name: name, extents: extents, leafBytes: node.DefaultLeafBytes}
 	r.ckpt.store = map[string][]byte{}
 	r.open()
 	return r
@@ -74,7 +80,8 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
 	r.arena, r.audits = NewArena(func() {}), nil
-	r.arena.LeafBytes = r.leafBytes
+	r.arena.nodes.LeafBytes = r.leafBytes
+	r.bound()
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
 	grains := int(r.space.Grains())
 	r.inGrain, r.inSector = make([]int, grains), make([]int, grains*layout.WindowSectors)
@@ -178,6 +185,9 @@ func (r *rig) do(v *volume, start, n uint64, to sector) {
 // no space, which is never so for an entitled window.
 func (r *rig) write(v *volume, w, first, n uint64) bool {
 	at := w<<layout.WindowShift + first
+	if !r.need(v, block.Range{Start: at, Count: n}, SetData) {
+		return true
+	}
 	window := v.sectors[w<<layout.WindowShift : min((w+1)<<layout.WindowShift, uint64(len(v.sectors)))]
 	if phys, mapped, ok := v.m.InPlace(w, first, n); ok {
 		mine, there := 0, true
@@ -198,13 +208,14 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 		if !mapped {
 			r.do(v, at, n, sector{block.Data, phys + first})
 		}
-		if s, _ := v.m.find(w); v.m.entitled(s) && v.m.home(s, w) == alloc.NoGrain {
+		if s, _ := v.m.find(w); v.m.homes.Entitled(s) && v.m.homes.Of(s, w) == alloc.NoGrain {
 			r.fatalf("volume %d, window %d was written in place and has no home", v.id, w)
 		}
 		return true
 	}
 	g, ok := v.m.Allocate(w)
 	for !ok && r.arena.HasGarbageOf(r.space) {
+		r.pump()
 		g, ok = v.m.Allocate(w)
 	}
 	if !ok && v.m.Entitled(w) {
@@ -213,7 +224,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 				r.count(h.was, -1)
 			}
 		}
-		if !r.arena.GiveUp(r.space) {
+		if !r.arena.Refs.GiveUp(r.space) {
 			r.fatalf("volume %d, window %d is promised its space and has got none", v.id, w)
 		}
 		// Now it may have one in place.
@@ -281,6 +292,9 @@ func (r *rig) place(h *held, off, n uint64, v *volume, at uint64) {
 
 // resize changes a volume's size.
 func (r *rig) resize(v *volume, sectors int) {
+	if n := len(v.sectors) - sectors; n > 0 && !r.need(v, block.Range{Start: uint64(sectors), Count: uint64(n)}, SetState) {
+		return
+	}
 	if v.thick && !r.arena.MakeAvailable(r.space, windowsOf(sectors)-windowsOf(len(v.sectors))) {
 		return
 	}
@@ -290,6 +304,7 @@ func (r *rig) resize(v *volume, sectors int) {
 	v.sectors = append(v.sectors[:lo:lo], make([]sector, uint64(sectors)-lo)...)
 	v.m.SetState(lo, v.m.Span(), block.Unmapped)
 	v.m.Grow(uint64(sectors))
+	v.m.SetEnd(uint64(sectors))
 	r.account(v)
 }
 
@@ -319,7 +334,17 @@ func (r *rig) retire() {
 func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
 	ok, more := a.TryAvailable(space, grains)
 	for more {
+		if a.GarbageReads(space) != nil {
+			a.away.From.(*rig).deliver(1)
+		}
 		ok, more = a.TryAvailable(space, grains)
 	}
 	return ok
+}
+
+// Entries counts the maximal runs of equal state (physically contiguous for data) in the first n sectors.
+func (m *Map) Entries(n uint64) int {
+	count := 0
+	m.Walk(block.Range{Count: n}, func(Run) bool { count++; return true })
+	return count
 }

@@ -3,7 +3,9 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -56,12 +58,15 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 }
 
 // WalkStates is Walk for who asks for states alone: Phys says nothing, runs beside each other may be
-// of one state, and it ends when it has looked at so many slots. What lies below a node and is all
-// data counts as one.
+// of one state, and it ends when it has looked at so many slots, or before a leaf that is absent and not
+// all data. What lies below a node and is all data counts as one.
 func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 	for at, end := r.Start, r.End(); at < end && slots > 0; slots-- {
 		w := at >> layout.WindowShift
 		s, n := m.findState(w)
+		if s.Kind() == window.KindAbsent {
+			return
+		}
 		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
 		if s.Kind() == window.KindDetail {
 			if !m.runs(s, base, at-base, to-base, fn) {
@@ -76,27 +81,28 @@ func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
 
 // runs calls fn for the runs of sectors [from, to) of a window that is not packed meanwhile, until it returns false.
 func (m *Map) runs(s window.Slot, base, from, to uint64, fn func(Run) bool) bool {
-	m.arena.held++
-	more := m.arena.windows.Runs(s, base, from, to, fn)
-	m.arena.held--
-	return more
+	return m.arena.nodes.Hold(func() bool { return m.arena.nodes.Windows.Runs(s, base, from, to, fn) })
 }
 
-// findState is find, but ends at a node below which all is data, and returns a slot of that kind.
+// findState is find, but ends at a node below which all is data, and returns a slot of that kind, or at
+// a leaf that is absent.
 func (m *Map) findState(w uint64) (window.Slot, uint64) {
 	s, height := m.root, m.levels
 	for s.Leads() {
-		if m.slotSums(s, height).Data == int64(1)<<spanShift(height) {
+		if m.slotSums(s, height).Data == int64(1)<<node.SpanShift(height) {
 			s = window.KindData
 			break
 		}
-		if s.Kind() == window.KindPacked {
+		switch s.Kind() {
+		case window.KindPacked:
 			return m.find(w)
+		case window.KindAbsent:
+			return s, 1
 		}
 		height--
-		s = m.arena.nodes[s.Value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+		s = m.arena.nodes.At(uint32(s.Value())).Slots[w>>(node.FanoutBits*uint(height))&(node.Fanout-1)]
 	}
-	span := uint64(1) << (fanoutBits * uint(height))
+	span := uint64(1) << (node.FanoutBits * uint(height))
 	return s, span - w&(span-1)
 }
 
@@ -140,4 +146,26 @@ func (m *Map) windowSums(at, n uint64) (s Sums) {
 		return true
 	})
 	return s
+}
+
+// Hold makes a reference to ranges as they are now, nil if it would have more runs than that. It is the caller's
+// to Release.
+func (m *Map) Hold(ranges []block.Range, most int) *hold.Ref {
+	var runs []Run
+	sectors, tooMany := uint64(0), false
+	for _, rg := range ranges {
+		m.Walk(rg, func(x Run) bool {
+			if tooMany = len(runs) >= most; tooMany {
+				return false
+			}
+			x.Start = sectors + x.Start - rg.Start
+			runs = append(runs, x)
+			return true
+		})
+		if tooMany {
+			return nil
+		}
+		sectors += rg.Count
+	}
+	return m.arena.Refs.Add(m.space, runs, sectors)
 }

@@ -5,6 +5,7 @@ package extent
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
 )
 
 // Search looks for a few physical sectors in the maps of a space. It changes nothing, and maps may
@@ -36,16 +37,16 @@ func (a *Arena) NewSearch(space *alloc.Space, phys []uint64) *Search {
 func (s *Search) Places() []Place { return s.places }
 
 // Step looks at n slots, and those of one leaf and the nodes above it more, and reports whether there
-// is anything left to be found.
+// is anything left to be found, be it that it waits; see Await.
 func (s *Search) Step(n int) (more bool) {
 	m := s.next()
-	for ; m != nil && s.left > 0 && n > 0; m = s.next() {
+	for ; m != nil && s.left > 0 && n > 0 && s.waits == nil; m = s.next() {
 		if m.abandoned {
 			s.vol, s.leaf = s.vol+1, 0
 			continue
 		}
-		n -= s.visit(m, func(nd *node, at nodeKey) bool {
-			if nd != nil && at.level == 0 {
+		n -= s.visit(m, func(nd *node.Node, at node.Key) bool {
+			if nd != nil && at.Level == 0 {
 				s.leafOf(m, nd)
 			}
 			return nd != nil
@@ -55,13 +56,13 @@ func (s *Search) Step(n int) (more bool) {
 }
 
 // leafOf looks for the sectors in a leaf.
-func (s *Search) leafOf(m *Map, nd *node) {
-	for i, w := range &nd.slots {
+func (s *Search) leafOf(m *Map, nd *node.Node) {
+	for i, w := range &nd.Slots {
 		if w.Uniform() {
 			continue
 		}
-		start := (nd.index<<fanoutBits | uint64(i)) << layout.WindowShift
-		m.arena.windows.Layers(w, func(base uint64, mask layout.Mask) bool {
+		start := (nd.Index<<node.FanoutBits | uint64(i)) << layout.WindowShift
+		m.arena.nodes.Windows.Layers(w, func(base uint64, mask layout.Mask) bool {
 			s.layer(m.vol, start, base, mask)
 			return true
 		})

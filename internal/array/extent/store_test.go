@@ -1,9 +1,12 @@
 package extent
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -47,6 +50,7 @@ func (r *rig) step(nodes, limit int) {
 	for ; nodes > 0 && !c.sealed; nodes-- {
 		if len(c.batch) >= limit {
 			c.commit()
+			ck.Durable()
 			r.checkStore()
 		} else if !ck.Next() {
 			ck.Seal()
@@ -74,6 +78,7 @@ func (r *rig) removals(limit int) {
 		c.put(key, nil)
 	}
 	c.commit()
+	ck.Durable()
 	c.running = ck.MoreRemovals()
 }
 
@@ -89,7 +94,7 @@ func (r *rig) finish() {
 func (r *rig) checkStore() {
 	r.t.Helper()
 	for _, v := range r.vols {
-		root := r.ckpt.store[string(rootKey(v.id))]
+		root := r.ckpt.store[string(node.RootKey(v.id))]
 		if root == nil {
 			continue
 		}
@@ -98,19 +103,31 @@ func (r *rig) checkStore() {
 			if s.Kind() != window.KindChild {
 				return
 			}
-			k := nodeKey{v.id, height - 1, index}
-			b := r.ckpt.store[string(k.bytes())]
+			k := node.KeyAt(v.id, height-1, index)
+			b := r.ckpt.store[string(k.Bytes())]
 			if b == nil {
 				r.fatalf("volume %d: the store lacks page %d of level %d, which another one leads to", v.id, index, height-1)
 			}
 			if height > 1 {
-				for i := range fanout {
-					follow(window.Slot(le.Uint64(b[i*8:])), height-1, index<<fanoutBits|uint64(i))
+				for i := range node.Fanout {
+					follow(window.Slot(binary.LittleEndian.Uint64(b[i*8:])), height-1, index<<node.FanoutBits|uint64(i))
 				}
 			}
 		}
-		follow(window.Slot(le.Uint64(root)), root[8], 0)
+		follow(window.Slot(binary.LittleEndian.Uint64(root)), root[8], 0)
 	}
+}
+
+// pages implements Pages.
+func (c *testCheckpoint) pages(prefix []byte, fn func(key, value []byte) error) error {
+	for _, k := range slices.Sorted(maps.Keys(c.store)) {
+		if strings.HasPrefix(k, string(prefix)) {
+			if err := fn([]byte(k), c.store[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // loadAll loads the maps of an arena from a store, as a start does.
@@ -170,14 +187,19 @@ func (r *rig) crash() {
 	for r.arena.Collect(1 << 20) {
 	}
 	r.arena.EndLoading()
+	if err := r.arena.Err(); err != nil {
+		r.fatalf("%v", err)
+	}
 	for _, v := range r.vols {
 		r.count(v.sectors, 1)
-		if !v.m.CountReferences() {
-			r.fatalf("volume %d leads behind the end of the space", v.id)
+		if err := v.m.CountReferences(c.pages); err != nil {
+			r.fatalf("volume %d: %v", v.id, err)
 		}
 	}
 	for _, v := range r.vols {
 		r.account(v)
-		v.m.FindHomes()
+		if err := v.m.FindHomes(c.pages); err != nil {
+			r.fatalf("volume %d: %v", v.id, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@
 //
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
+//	reads    of an entry once more, held against what the books say of it         read.go
 //
 // # Keys
 //
@@ -16,9 +17,9 @@
 //	b  the list of bad sectors            pool.KeyBad, backend/bad.go
 //	c  the position where replay begins   checkpoint/batch.go
 //	g  number and digest of the batch     digest.go, here; not in the digest
-//	n  a node of a map                    extent.KeyNode, extent/encode.go
+//	n  a node of a map                    extent.KeyNode, node/encode.go
 //	o  the document of the objects        directory/directory.go
-//	r  the root of a map                  extent.KeyRoot, extent/encode.go
+//	r  the root of a map                  extent.KeyRoot, node/root.go
 //
 // # Concurrency
 //

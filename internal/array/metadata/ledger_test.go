@@ -29,6 +29,11 @@ func (f *fake) Limit() int { return f.limit }
 
 func (f *fake) Get(key []byte) ([]byte, error) { return bytes.Clone(f.kv[string(key)]), nil }
 
+func (f *fake) Read(key []byte, done func([]byte, error)) {
+	value := bytes.Clone(f.kv[string(key)])
+	f.exec.Post(func() { done(value, nil) })
+}
+
 func (f *fake) CommitNow(batch []block.KV) error {
 	if err := block.CheckBatch(batch, f.limit); err != nil {
 		return err

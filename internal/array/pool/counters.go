@@ -143,7 +143,6 @@ func (set *Set) emitOffloads(e metrics.Emitter) {
 // VolumeStats is a volume's state at an instant, in bytes where not said otherwise.
 type VolumeStats struct {
 	Spec                             directory.VolumeSpec
-	Entries                          int // maximal runs of the map
 	Mapped, Zero, Anchored, Unmapped uint64
 	Dirty                            uint64
 	Admitted                         [block.NumOrigins]uint64
@@ -152,15 +151,8 @@ type VolumeStats struct {
 	Exclusive                        uint64 // allocated by this volume
 }
 
-// Stats describes a volume now. Counting the entries walks the map.
+// Stats describes a volume now. Its cost does not depend on the map.
 func (v *Volume) Stats() VolumeStats {
-	st := v.Brief()
-	st.Entries = v.Map.Entries(v.Spec.Sectors)
-	return st
-}
-
-// Brief is Stats without the entries: its cost does not depend on the map.
-func (v *Volume) Brief() VolumeStats {
 	s := v.Map.SumsOf(v.Spec.Sectors)
 	st := VolumeStats{Spec: v.Spec, Mapped: uint64(s.Data) * block.SectorSize,
 		Zero: uint64(s.Zero) * block.SectorSize, Anchored: uint64(s.Anchored) * block.SectorSize,

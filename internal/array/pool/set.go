@@ -59,6 +59,8 @@ type Set struct {
 	badStored     bool // the last checkpoint has bad sectors
 	discards      discarding
 	garbageFn     func()
+	evictQueued   bool
+	evictFn       func()
 }
 
 // NewSet returns a set without pools. Its hooks, rows, cache, link and back end are to be given
@@ -66,7 +68,7 @@ type Set struct {
 func NewSet(exec block.Executor, store block.Store) *Set {
 	set := &Set{Exec: exec, store: store, Payload: store.Payload()}
 	set.Arena = extent.NewArena(set.scheduleGarbage)
-	set.garbageFn = set.runGarbage
+	set.garbageFn, set.evictFn = set.runGarbage, set.evict
 	return set
 }
 

@@ -5,6 +5,7 @@ package pool
 
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
@@ -15,20 +16,23 @@ import (
 // others have their turn may ask again.
 func (p *Pool) HasNow(grains int64) (ok, more bool) { return p.Set.Arena.TryAvailable(p.Alloc, grains) }
 
-// CanAnchor is HasNow of the grains that anchoring ranges may take.
-func (v *Volume) CanAnchor(ranges []block.Range) (ok, more bool) {
+// CanAnchor is HasNow of the grains that anchoring ranges may take; guessed says that they may be fewer, since leaves of the
+// map are absent.
+func (v *Volume) CanAnchor(ranges []block.Range) (ok, more, guessed bool) {
 	most := int64(0)
 	for _, x := range ranges {
 		most += int64(x.Count>>layout.WindowShift) + 2
 	}
 	if v.pool.Alloc.Available() >= most { // whatever they are now
-		return true, false
+		return true, false, false
 	}
 	// What holds grains that are promised makes less than nothing free: that is enough for nothing.
-	if cost := v.Map.AnchorCost(ranges); cost > 0 {
-		return v.pool.HasNow(cost)
+	cost, guessed := v.Map.AnchorCost(ranges)
+	if cost == 0 {
+		return true, false, false
 	}
-	return true, false
+	ok, more = v.pool.HasNow(cost)
+	return ok, more, guessed
 }
 
 // Loan is the space that a copy by reference needs. What shares a home of a thick volume has to leave
@@ -106,10 +110,37 @@ func (v *Volume) ClipTail() {
 	}
 }
 
+// BoundMaps has leaves of maps leave memory where they take more than so many bytes. Heard of the hooks is the set's.
+// Preconditions: there are no pools.
+func (set *Set) BoundMaps(bytes uint64, from demand.Source, hooks demand.Hooks) {
+	hooks.Heard = func() {
+		set.scheduleGarbage()
+		set.Up.Step()
+	}
+	set.Arena.Bound(bytes, from, hooks)
+}
+
+// EvictSoon has leaves leave memory, when others had their turn, if they take too much.
+func (set *Set) EvictSoon() {
+	if set.Arena.Crowded() && !set.evictQueued {
+		set.evictQueued = true
+		set.Exec.At(set.Exec.Now(), set.evictFn)
+	}
+}
+
+func (set *Set) evict() {
+	set.evictQueued = false
+	was := set.Arena.Absent()
+	set.Arena.Evict(extent.EvictStep)
+	if set.Arena.Absent() > was { // else the next step may have left something
+		set.EvictSoon()
+	}
+}
+
 // Garbage: see extent.Arena.Collect. It is collected a step at a time, between commands.
 
 func (set *Set) scheduleGarbage() {
-	if set.garbageQueued || !set.Arena.HasGarbage() {
+	if set.garbageQueued || !set.Arena.Collectable() {
 		return
 	}
 	set.garbageQueued = true

@@ -18,7 +18,9 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/request"
@@ -33,8 +35,11 @@ func (m *Manager) Resize(v *request.Volume, sectors uint64, done func(error)) {
 		return
 	}
 	v.Resizing = true
-	m.resize(v, sectors, m.Set.Exec.Now()+backend.Patience, func(err error) {
+	var end demand.Pins // the leaf in which the volume ends, or will
+	m.resize(v, sectors, m.Set.Exec.Now()+backend.Patience, &end, func(err error) {
 		v.Resizing = false
+		v.Map.SetEnd(v.Spec.Sectors)
+		end.Release()
 		done(err)
 		if len(v.Resizes) > 0 && !v.Resizing {
 			next := v.Resizes[0]
@@ -45,8 +50,8 @@ func (m *Manager) Resize(v *request.Volume, sectors uint64, done func(error)) {
 }
 
 // resize is Resize of a volume that no other one is under way for; until a time it waits for
-// room in the log, and for space that is about to come back.
-func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done func(error)) {
+// room in the log, for space that is about to come back, and for the leaf that is cut.
+func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, end *demand.Pins, done func(error)) {
 	fail := func(err error) { m.Set.Exec.Post(func() { done(err) }) }
 	if !v.There() || v.Ending || m.Engine.Stopped() {
 		fail(fmt.Errorf("volume %q %w", v.Spec.Name, directory.ErrNotFound))
@@ -63,10 +68,19 @@ func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done fu
 		had = v.Windows()
 	}
 	if err := m.checkSize(v.Pool(), &spec, had); errors.Is(err, errSoon) && m.Set.Exec.Now() < until {
-		m.soon(func() { m.resize(v, sectors, until, done) })
+		m.soon(v.Pool(), func() { m.resize(v, sectors, until, end, done) })
 		return
 	} else if err != nil {
 		fail(err)
+		return
+	}
+	if m.cutLater(v, min(sectors, v.Spec.Sectors), end, func(err error) {
+		if err != nil {
+			done(fmt.Errorf("volume %q keeps its size: a page of its map cannot be read: %w", spec.Name, err))
+			return
+		}
+		m.resize(v, sectors, until, end, done)
+	}) {
 		return
 	}
 	if sectors <= v.Spec.Sectors {
@@ -81,10 +95,20 @@ func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done fu
 		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; resize it again when checkpoints can be written", v.Spec.Name))
 	default:
 		m.Set.Exec.At(m.Set.Exec.Now()+10_000_000, func() {
-			m.resize(v, sectors, until, done)
+			m.resize(v, sectors, until, end, done)
 			m.Engine.EndStep()
 		})
 	}
+}
+
+// cutLater has fn called when the leaf is there, and kept, that a cut of a volume's map goes through, and reports whether it
+// is absent.
+func (m *Manager) cutLater(v *request.Volume, at uint64, end *demand.Pins, fn func(error)) bool {
+	cut := block.Range{Start: at, Count: v.Map.Span() - at}
+	if end.Empty() {
+		v.Map.Keep(end, cut, extent.SetState)
+	}
+	return v.Map.Fetch(cut, extent.SetState, fn)
 }
 
 // grow makes a volume larger, or leaves it what it was.

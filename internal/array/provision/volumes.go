@@ -46,7 +46,7 @@ func (m *Manager) createVolume(spec directory.VolumeSpec, until int64, done func
 		return
 	}
 	if err := m.checkSize(p, &spec, 0); errors.Is(err, errSoon) && m.Set.Exec.Now() < until {
-		m.soon(func() { m.createVolume(spec, until, done) })
+		m.soon(p, func() { m.createVolume(spec, until, done) })
 		return
 	} else if err != nil {
 		fail(err)
@@ -112,9 +112,18 @@ func (m *Manager) forget(v *request.Volume) {
 // errSoon says that space may come back at once.
 var errSoon = errors.New("try it again")
 
-// soon has a change begin anew when others had their turn: nothing of it was done yet.
-func (m *Manager) soon(fn func()) {
-	m.Set.Exec.At(m.Set.Exec.Now(), func() {
+// readTime is when a change is tried again that waits for garbage of a pool to be read. It asks instead of waiting in the
+// queue of the leaf, because it gives up at a time of its own, which no ticket has: what it reports then is that there is no
+// space. It is one change of a pool or volume, for the milliseconds of a read.
+const readTime = 1_000_000
+
+// soon has a change in a pool begin anew when others had their turn: nothing of it was done yet.
+func (m *Manager) soon(p *pool.Pool, fn func()) {
+	at := m.Set.Exec.Now()
+	if m.Set.Arena.GarbageReads(p.Alloc) != nil {
+		at += readTime
+	}
+	m.Set.Exec.At(at, func() {
 		fn()
 		m.Engine.EndStep()
 	})

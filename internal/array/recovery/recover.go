@@ -154,6 +154,9 @@ func (r *run) load(fresh bool) error {
 	for r.Set.Arena.Collect(1 << 20) {
 	}
 	r.Set.Arena.EndLoading()
+	if err := r.Set.Arena.Err(); err != nil {
+		return err
+	}
 	r.took(&r.found.Took.Replay)
 	err = r.countReferences()
 	r.took(&r.found.Took.Counts)
@@ -259,13 +262,19 @@ func (r *run) loadMaps() error {
 // countReferences derives reference counts, owners, allocation and homes from the maps.
 func (r *run) countReferences() error {
 	for _, v := range r.Set.Volumes() {
-		if !v.Map.CountReferences() {
-			return fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
+		err := v.Map.CountReferences(r.Meta.LoadAgain)
+		if errors.Is(err, extent.ErrBehind) {
+			err = fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for _, v := range r.Set.Volumes() {
 		v.Account()
-		v.Map.FindHomes()
+		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
+			return err
+		}
 	}
 	for _, p := range r.Set.Pools() { // nobody can read these; who gets the space writes there before
 		p.Bad.ForgetAll(func(phys uint64) bool { return p.Alloc.MapRefs(phys>>layout.WindowShift) == 0 })

@@ -37,7 +37,7 @@ const fillLog = 64 // writes that the log has room for when one is filled: other
 // that is not local wants to hear of what is written while the executor is held.
 func (o *op) fillsAside(n uint64) bool {
 	e := o.e
-	return e.aside != nil && e.payload && e.answers.local && o.kind == KindWrite && o.req.Op == block.OpWrite && o.cur+n == o.stop &&
+	return e.aside != nil && e.payload && e.answers.Local && o.kind == KindWrite && o.req.Op == block.OpWrite && o.cur+n == o.stop &&
 		e.aside.Long(n*block.SectorSize) && o.claim.Whole() && !o.origin.Undercover() && e.link.Fits(fillLog*layout.PieceWindows)
 }
 

@@ -180,7 +180,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	if sc.wait = space.Withheld() > 0 && (entitled || space.Available() > 0); sc.wait || sc.again {
 		return block.NoSpace
 	}
-	if entitled && v.e.arena.GiveUp(space) {
+	if entitled && v.e.arena.Refs.GiveUp(space) {
 		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}

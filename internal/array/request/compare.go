@@ -17,6 +17,9 @@ func (o *op) lock() {
 		o.end(s)
 		return
 	}
+	if o.lacksLeaf() {
+		return
+	}
 	if v.conflict(o, o.req.Range) {
 		o.await(&v.lockWait)
 		return

@@ -36,9 +36,7 @@ func (o *op) copy() {
 			e.yield(o)
 			return
 		}
-		var x extent.Run
-		o.ref.Runs(o.req.RefOffset+o.started, o.stop-o.started, func(first extent.Run) bool { x = first; return false })
-		if x.State == block.Data {
+		if x := o.nextRun(); x.State == block.Data {
 			o.copyPiece(x)
 		} else {
 			blocked = o.copyState(x)
@@ -56,7 +54,10 @@ func (o *op) copy() {
 		o.await(&o.v.lockWait)
 		return
 	case ticket.Turn:
-		e.yield(o)
+		o.letCollect()
+		return
+	case ticket.Map:
+		o.lacksLeaf()
 		return
 	}
 	if o.status == block.OK {
@@ -69,6 +70,9 @@ func (o *op) copy() {
 func (o *op) copyState(x extent.Run) ticket.Resource {
 	e, v := o.e, o.v
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
+	if o.missing() != nil {
+		return ticket.Map
+	}
 	if v.conflict(o, to) {
 		return ticket.Lock
 	}
@@ -84,6 +88,7 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 		o.status = block.Hardware
 	}
 	o.started += x.Count
+	o.needs.pins.Release()
 	return ticket.Nothing
 }
 

@@ -18,6 +18,9 @@ func (o *op) edit() {
 		o.end(s)
 		return
 	}
+	if o.lacksLeaf() {
+		return
+	}
 	for _, g := range x.Ranges {
 		if v.conflict(o, g) {
 			o.await(&v.lockWait)
@@ -25,7 +28,7 @@ func (o *op) edit() {
 		}
 	}
 	if e.owes() {
-		e.yield(o)
+		o.letCollect()
 		return
 	}
 	n := pool.CountRanges(x.Ranges)
@@ -34,10 +37,17 @@ func (o *op) edit() {
 		return
 	}
 	if x.State == block.Anchored && v.Spec.Thin {
-		if ok, more := v.CanAnchor(x.Ranges); more {
-			e.yield(o)
+		ok, more, guessed := v.CanAnchor(x.Ranges)
+		switch {
+		case more:
+			o.again()
 			return
-		} else if !ok {
+		case !ok && guessed && !o.needs.exact:
+			o.needs.exact = true
+			o.needs.pins.Release() // it keeps more now
+			o.edit()
+			return
+		case !ok:
 			o.end(block.NoSpace)
 			return
 		}
@@ -57,6 +67,7 @@ func (o *op) edit() {
 		o.end(block.Hardware)
 		return
 	}
+	o.needs.pins.Release()
 	if o.started += uint64(len(x.Ranges)); !x.Last {
 		e.yield(o)
 		return

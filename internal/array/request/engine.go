@@ -8,6 +8,7 @@ package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/answer"
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/crosspool"
@@ -15,6 +16,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/reading"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -35,17 +37,19 @@ type Engine struct {
 
 	rules    rules
 	step     stepper
-	answers  answers
+	answers  answer.Answers
 	wakes    wakes
 	copies   copying.Engine
 	settling settlement
 
-	freeOp      *op
-	freeReading *reading
-	edits       []nvlog.Edit
-	one         [1]block.Range
-	scratch     commitScratch
-	same        block.Pattern // of the WRITE SAME that is written
+	freeOp   *op
+	freeRead *read
+	from     reading.From
+	freeLook *looking
+	edits    []nvlog.Edit
+	one      [1]block.Range
+	scratch  commitScratch
+	same     block.Pattern // of the WRITE SAME that is written
 
 	elsewhere Volume // counts the reads for copies of other arrays, and is no volume else
 	filling   int    // writes whose data is on its way into NVRAM beside the executor
@@ -63,7 +67,7 @@ func New(set *pool.Set, watch func()) *Engine {
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.turns.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.Moves.Of, e.copies.Reads.Of = ticket.CopyEngine, ticket.CopyRead
-	e.answers.fn, e.wakes.turnFn, e.wakes.turns.Pieces = e.complete, e.turn, StepPieces
+	e.wakes.turnFn, e.wakes.turns.Pieces = e.turn, StepPieces
 	return e
 }
 
@@ -98,8 +102,9 @@ func (e *Engine) Settling() bool { return !e.settling.waiting.Empty() }
 
 // Attach gives the engine the parts of the set that it works with, when all of them are there.
 func (e *Engine) Attach() {
-	e.answers.local = e.set.Cache.NV.Local()
+	e.from = reading.From{Cache: e.set.Cache, Payload: e.payload}
 	e.arena, e.cache, e.link, e.back = e.set.Arena, e.set.Cache, e.set.Link, e.set.Back
+	e.answers.Start(answer.Config{Exec: e.exec, Local: e.cache.NV.Local(), Newest: e.link.Newest, Committed: e.link.Committed, Broke: e.BreakDown})
 }
 
 // LogTrimmed says that the log has room again, and perhaps free pages came with it.

@@ -51,8 +51,11 @@ func (o *op) place() {
 // (pool.Loan), the data moves.
 func (o *op) placeEdits(h *ref) {
 	e, v, r := o.e, o.v, o.req
+	if o.lacksLeaf() {
+		return
+	}
 	if e.owes() {
-		e.yield(o)
+		o.letCollect()
 		return
 	}
 	e.edits = e.edits[:0]
@@ -76,7 +79,7 @@ func (o *op) placeEdits(h *ref) {
 		o.waitForLog(len(e.edits))
 		return
 	case more:
-		e.yield(o)
+		o.again()
 		return
 	case !has:
 		o.placeData(h)
@@ -85,6 +88,7 @@ func (o *op) placeEdits(h *ref) {
 		o.end(block.Hardware)
 		return
 	}
+	o.needs.pins.Release()
 	if o.started = to; to < r.Range.Count {
 		e.yield(o)
 		return
@@ -96,5 +100,6 @@ func (o *op) placeEdits(h *ref) {
 // placeData moves the data of what is left to place.
 func (o *op) placeData(h source) {
 	o.kind, o.ref, o.stop = KindMove, h, o.req.Range.Count
+	o.needs.pins.Release()
 	o.copy()
 }

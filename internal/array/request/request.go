@@ -84,12 +84,12 @@ var allowed = rules{may: [NumKinds][NumStates]uint16{
 		waiting: 1 << running, fetching: 1 << running, settling: 1 << running, answered: 1 << settling},
 	KindFlush: {free: 1 << flushing, running: 1 << free, flushing: 1 << running},
 }, lack: [NumKinds]ticket.Set{
-	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
-	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
-	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
-	KindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
-	KindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
-	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd, ticket.CopyRead),
+	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd, ticket.Map),
+	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd, ticket.Map),
+	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.Map),
+	KindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.Map),
+	KindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine, ticket.Map),
+	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd, ticket.CopyRead, ticket.Map),
 }}
 
 // op is a request that changes something, on its way. Ops are recycled, with all that they have
@@ -104,6 +104,7 @@ type op struct {
 	pieces []*op  // of a move, that are under way
 	buf    []byte // what a compare or a piece read
 	fill   admission.Fill
+	needs  needs
 
 	fns fns
 
@@ -162,7 +163,18 @@ func (o *op) lack(r ticket.Resource) {
 		o.to(settling)
 		return
 	}
+	o.keepLeaves()
 	o.to(waiting)
+}
+
+// lacksLeaf has the op wait if a leaf that it needs next is absent, and reports whether it does.
+func (o *op) lacksLeaf() bool {
+	q := o.missing()
+	if q != nil {
+		o.needs.hopes = false
+		o.await(q)
+	}
+	return q != nil
 }
 
 // await queues the request for what it lacks.
@@ -220,6 +232,8 @@ func (o *op) end(s block.Status) {
 	o.Reset()
 	o.work = work{}
 	o.fill.Forget()
+	o.needs.pins.Release()
+	o.needs.exact, o.needs.hopes = false, false
 	o.pieces = o.pieces[:0]
 	if cap(o.buf) > layout.PageBytes { // what nearly all compare is less
 		o.buf = nil
@@ -274,12 +288,4 @@ func (o *op) pieceDone(c *op, s block.Status) {
 	if o.state == moving {
 		o.Waiter().Resume()
 	}
-}
-
-// pieceLen returns the sectors from o.cur to the end of its 256 KiB, or all of an atomic write.
-func (o *op) pieceLen() uint64 {
-	if r := o.req; r != nil && (r.Flags&block.Atomic != 0 || r.Op == block.OpCompareWrite) && o.stop-o.cur <= layout.PieceSectors {
-		return o.stop - o.cur
-	}
-	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)
 }

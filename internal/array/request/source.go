@@ -9,6 +9,7 @@ package request
 import (
 	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/hold"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -48,7 +49,7 @@ func (e *Engine) sourceOf(r block.Ref) source {
 // ref is a point-in-time reference to ranges of a volume. Its runs do not change, so that whoever has
 // it may have them; that it is Lost its pool says, which gives it up when it runs out of space.
 type ref struct {
-	*extent.Ref
+	*hold.Ref
 	e        *Engine
 	pool     *pool.Pool
 	by       copying.Holder // whom it is booked to, with so many runs
@@ -93,11 +94,11 @@ func (r *ref) Serve(off, n uint64, buf []byte, origin block.Origin, p block.Piec
 		p.Served(s)
 		return
 	}
-	rd := e.newReading(&e.elsewhere)
-	rd.reason, rd.origin, rd.piece, rd.done = block.ReasonCopyRead, origin, p, p.Served
+	rd := e.newRead(&e.elsewhere)
+	rd.Reason, rd.Origin, rd.piece, rd.done = block.ReasonCopyRead, origin, p, p.Served
 	dst := block.Cursor{Vec: [][]byte{buf}}
-	r.Runs(off, n, func(x extent.Run) bool { return rd.run(r.pool, x, &dst) })
-	rd.release()
+	r.Runs(off, n, func(x extent.Run) bool { return rd.Run(r.pool, x, &dst) })
+	rd.Release()
 	e.EndStep()
 }
 
@@ -108,11 +109,11 @@ func (r *ref) forget(*op) bool      { return false }
 
 // read may end early while nobody wants the piece any more.
 func (r *ref) read(c *op) {
-	rd := r.e.newReading(c.v)
-	rd.reason, rd.origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
+	rd := r.e.newRead(c.v)
+	rd.Reason, rd.Origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
 	dst := c.src
-	rd.physical(r.pool, c.from, c.stop-c.cur, &dst)
-	rd.release()
+	rd.Physical(r.pool, c.from, c.stop-c.cur, &dst)
+	rd.Release()
 }
 
 // lent is a reference of another array. Its pieces are read by messages (package copying).

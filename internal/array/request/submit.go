@@ -3,7 +3,6 @@
 package request
 
 import (
-	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -32,18 +31,8 @@ func (v *Volume) submit(r *block.Request) {
 		return
 	}
 	switch r.Op {
-	case block.OpRead:
-		e.startRead(v, r)
-	case block.OpStatus:
-		v.FillStatus(r)
-		e.finishRead(v, r, pool.Covered(r), block.OK)
-	case block.OpHold:
-		if h := v.hold(r); h != nil {
-			r.Ref = h
-			e.finish(r, block.OK)
-		} else {
-			e.finish(r, block.Resources)
-		}
+	case block.OpRead, block.OpStatus, block.OpHold:
+		e.look(v, r)
 	case block.OpFlush:
 		e.newOp(KindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
@@ -86,6 +75,8 @@ func (o *op) Resume() {
 	switch {
 	case had == ticket.BackEnd:
 		o.written()
+	case had == ticket.Map && o.e.arena.Demand().Failing() != nil && !o.needs.hopes:
+		o.unreadable()
 	case o.kind == KindEdit:
 		o.edit()
 	case o.kind == KindClone:
@@ -94,20 +85,40 @@ func (o *op) Resume() {
 		o.copy()
 	case had == ticket.CopyRead:
 		o.readSource()
-	case had == ticket.Lock && o.kind == KindCompare:
+	case (had == ticket.Lock || had == ticket.Map) && o.kind == KindCompare && !o.v.holds(o):
 		o.lock()
 	default:
 		o.write(had == ticket.Room)
 	}
 }
 
-// Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, or
+// unreadable ends an op as far as it goes that needs a leaf which cannot be read.
+func (o *op) unreadable() {
+	switch {
+	case o.kind == KindMove:
+		if o.status == block.OK {
+			o.status = block.MediumWrite
+		}
+		o.copy()
+	case o.kind == KindCompare && !o.v.holds(o):
+		o.end(block.MediumRead)
+	case o.kind == KindEdit, o.kind == KindClone:
+		o.end(block.MediumWrite)
+	default:
+		o.stopWaiting()
+		o.abandon(block.MediumWrite)
+	}
+}
+
+// Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, for a leaf of a map, or
 // until the back end has what it wrote. A data copy stops after the pieces that have begun to move.
 // What an mdisk is reading for it is waited for, but not as long as with others (backend.AbortPatience),
 // and so is the copy of its data into NVRAM.
 func (v *Volume) Cancel(r *block.Request) {
 	switch o := r.Priv.(type) {
-	case *reading:
+	case *looking:
+		o.cancel()
+	case *read:
 		if o.req == r {
 			o.cancelled = true
 		}

@@ -87,3 +87,20 @@ func (e *Engine) turn() {
 	e.nextTurn()
 	e.EndStep()
 }
+
+// again has the op try once more what more garbage may make room for: when others had their turn, or when
+// the garbage is there that has to be collected next.
+func (o *op) again() { o.hope(o.e.arena.GarbageReads(o.v.Pool().Alloc)) }
+
+// letCollect lets others have their turn, who make less of what the op would have more collected of.
+func (o *op) letCollect() { o.hope(o.e.arena.GarbageRead()) }
+
+// hope has the op wait for a leaf of the garbage, or for its turn if it is nil.
+func (o *op) hope(q *ticket.Queue) {
+	if q == nil {
+		o.e.yield(o)
+		return
+	}
+	o.needs.hopes = true
+	o.await(q)
+}

@@ -34,6 +34,10 @@ func (o *op) write(head bool) {
 			o.abandon(s)
 			return
 		}
+		if o.lacksLeaf() {
+			o.stopWaiting()
+			return
+		}
 		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
 			o.stopWaiting()
 			o.await(&v.lockWait)
@@ -62,7 +66,7 @@ func (o *op) write(head bool) {
 		o.fill.Forget()
 		filled = false
 		if s == block.NoSpace && e.scratch.again {
-			e.yield(o)
+			o.again()
 			return
 		} else if s == block.NoSpace && e.scratch.wait {
 			o.Since = cmp.Or(o.Since, max(1, e.exec.Now())) // else it was woken, and others were faster
@@ -74,6 +78,7 @@ func (o *op) write(head bool) {
 			return
 		}
 		o.cur, o.Since = o.cur+n, 0
+		o.needs.pins.Release()
 	}
 	if o.unsettled > 0 {
 		o.settle()
@@ -88,6 +93,7 @@ func (o *op) beginFill(n uint64, head bool) {
 		o.fns.fill, o.fns.filled = o.fill.Copy, o.filled
 	}
 	o.fill.Head = head
+	o.keepLeaves()
 	o.to(filling)
 	o.e.filling++
 	o.e.link.Fill(&o.fill, o.v.Cached, o.cur, o.cur+n, o.src)

@@ -27,9 +27,10 @@ const (
 	CopyRead            // a read of a copy's source
 	Turn                // nothing, but others go first
 	BackEnd             // the mdisks have not all that was written
+	Map                 // a leaf of a map that is not in memory
 )
 
-var names = [...]string{"nothing", "room", "budget", "log", "lock", "space", "copy engine", "copy read", "turn", "back end"}
+var names = [...]string{"nothing", "room", "budget", "log", "lock", "space", "copy engine", "copy read", "turn", "back end", "map"}
 
 func (r Resource) String() string { return names[r] }
 

@@ -40,8 +40,14 @@ func (ws *Slab) Forget(leaf *Leaf) {
 	}
 }
 
+// Release forgets a packed leaf and gives back its memory, not what its windows refer to.
+func (ws *Slab) Release(s Slot) { ws.packed.release(s) }
+
 // Packed returns how many leaves are packed.
 func (ws *Slab) Packed() int { return ws.packed.live }
+
+// PackedBytes returns the memory that packed leaves are in.
+func (ws *Slab) PackedBytes() uint64 { return ws.packed.used }
 
 // packedSizes are the sizes that packed leaves are kept in. A leaf that would be larger is of windows
 // of very many layers.
@@ -58,6 +64,7 @@ const (
 type places struct {
 	classes [len(packedSizes)]placeClass
 	live    int
+	used    uint64 // bytes of the places that are in use
 	bytes   uint64 // of all chunks
 }
 
@@ -112,6 +119,7 @@ func (p *places) put(b []byte) Slot {
 	}
 	copy(c.place(i, size), b)
 	p.live++
+	p.used += uint64(size)
 	return Slot(i)<<(packedClassBits+kindBits) | Slot(n)<<kindBits | KindPacked
 }
 
@@ -121,4 +129,5 @@ func (p *places) release(s Slot) {
 	le.PutUint32(b, c.free)
 	c.free = uint32(s.Value()>>packedClassBits) + 1
 	p.live--
+	p.used -= uint64(len(b))
 }

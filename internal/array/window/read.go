@@ -7,11 +7,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Sums returns the sums of a window, or of a packed leaf.
+// Sums returns the sums of a window, or of a leaf that is packed or absent.
 func (ws *Slab) Sums(w Slot) (s Sums) {
 	switch w.Kind() {
 	case KindPacked:
 		return ws.packed.sumsAt(w)
+	case KindAbsent:
+		return w.absentSums()
 	case KindDetail:
 	default:
 		return Uniform(w.Kind(), layout.WindowSectors)
@@ -120,4 +122,35 @@ func (ws *Slab) Check(w Slot) string {
 		}
 	}
 	return ""
+}
+
+// Grains returns the grain that the first sectors of a layer lie in, which these are, and the
+// grain of the others. In a layer that lies in its place all are the first.
+func Grains(base uint64) (grain uint64, first layout.Mask, next uint64) {
+	// phys may wrap below zero, so the next grain is not the first one and one.
+	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
+		(base + layout.WindowSectors) >> layout.WindowShift
+}
+
+// EachGrain calls fn for each grain that the layers of a window, or of a packed leaf, lie in: one or two
+// of each.
+func (ws *Slab) EachGrain(s Slot, fn func(grain uint64)) {
+	if s.Kind() == KindData && Aligned(s.Value()) { // nearly all are
+		fn(s.Value() >> layout.WindowShift)
+		return
+	}
+	ws.Layers(s, func(base uint64, mask layout.Mask) bool {
+		if Aligned(base) {
+			fn(base >> layout.WindowShift)
+			return true
+		}
+		g, first, next := Grains(base)
+		if !mask.And(first).Empty() {
+			fn(g)
+		}
+		if !mask.AndNot(first).Empty() {
+			fn(next)
+		}
+		return true
+	})
 }

@@ -14,6 +14,7 @@ import (
 //	kind 4 detail     the window is not of one piece; the rest leads into a Slab
 //	kind 5 child      a node of the tree; the rest is its number
 //	kind 6 packed     a leaf of the tree, which is packed; the rest leads into a Slab
+//	kind 7 absent     a leaf of the tree, which is not in memory; the rest is its sums
 //
 // Windows are of the kinds up to detail. A child is what the tree makes of it.
 type Slot uint64
@@ -27,6 +28,7 @@ const (
 	KindDetail   = Slot(4)
 	KindChild    = Slot(5)
 	KindPacked   = Slot(6)
+	KindAbsent   = Slot(7)
 )
 
 // Kinds is how many kinds there may be.
@@ -43,7 +45,7 @@ func (s Slot) Value() uint64 { return uint64(s >> kindBits) }
 // Uniform reports whether all that a slot spans is of one state, which is not data.
 func (s Slot) Uniform() bool { return s <= KindAnchored }
 
-// Leads reports whether a slot leads to a node, be it packed.
+// Leads reports whether a slot leads to a node, be it packed or absent.
 func (s Slot) Leads() bool { return s.Kind() >= KindChild }
 
 // Data returns the slot of a window of data that begins at a physical sector.
@@ -51,6 +53,29 @@ func Data(phys uint64) Slot { return Slot(phys)<<kindBits | KindData }
 
 // Child returns the slot that leads to a node.
 func Child(node uint32) Slot { return Slot(node)<<kindBits | KindChild }
+
+// sumBits hold sectors of a leaf of one state, of which it has 32,768 at most.
+const sumBits = 16
+
+// Absent returns the slot of a leaf that is not in memory, and has these sums.
+func Absent(s Sums) Slot {
+	v := uint64(s.Promised)
+	for _, n := range [...]int64{s.Data, s.Anchored, s.Zero} {
+		v = v<<sumBits | uint64(n)
+	}
+	return Slot(v)<<kindBits | KindAbsent
+}
+
+// absentSums returns the sums of a leaf that is absent.
+func (s Slot) absentSums() Sums {
+	v := s.Value()
+	next := func() int64 {
+		n := v & (1<<sumBits - 1)
+		v >>= sumBits
+		return int64(n)
+	}
+	return Sums{Zero: next(), Anchored: next(), Data: next(), Promised: int64(v)}
+}
 
 func detailOf(i uint32) Slot { return Slot(i)<<kindBits | KindDetail }
 

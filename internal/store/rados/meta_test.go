@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/store/rados"
 	"github.com/arraysim/arraysim/internal/store/rados/simulated"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -247,4 +248,16 @@ func TestMetadataAreBounded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMetaReads: entries are read beside commits, from the shards and from batches that have not got there.
+func TestMetaReads(t *testing.T) {
+	blocktest.MetaReads(t, testkit.Seed(t), func(t *testing.T, rnd *rand.Rand, exec *block.Virtual) block.MetaStore {
+		c := simulated.New(simulated.Options{Latency: rnd.Int64N(3e6), Tail: rnd.IntN(100), OSDs: 1 + rnd.IntN(5)}, rnd)
+		m, err := open(t, c, exec, rados.Options{}).Meta()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
 }

@@ -121,23 +121,57 @@ func (m *meta) readBatch(k rootBatch) (*metaBatch, error) {
 func (m *meta) Get(key []byte) ([]byte, error) {
 	name := escape(key)
 	m.s.mu.Lock()
+	value, ok := m.committed(name)
+	m.s.mu.Unlock()
+	if ok {
+		return value, nil
+	}
+	op := getOp(name)
+	if err := m.s.do(op); err != nil {
+		return nil, err
+	}
+	return op.Steps[0].Pairs[0].Value, nil
+}
+
+// Read is Get that does not wait.
+func (m *meta) Read(key []byte, done func([]byte, error)) {
+	name := escape(key)
+	m.s.enter()
+	defer m.s.leave()
+	if value, ok := m.committed(name); ok {
+		m.s.post(func(error) { done(value, nil) }, nil)
+		return
+	}
+	m.s.submit(&m.s.dataLane, getOp(name), func(op *Op) {
+		m.s.post(func(err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			done(op.Steps[0].Pairs[0].Value, nil)
+		}, op.Err)
+	})
+}
+
+// committed returns the value of a key in the newest committed batch that has it and may not be in all
+// shards, and whether there is one. Preconditions: mu is held.
+func (m *meta) committed(name string) (value []byte, ok bool) {
 	for _, b := range slices.Backward(m.batches) {
 		if b.state != metaCommitted {
 			continue
 		}
 		for _, p := range slices.Backward(b.pairs) {
 			if p.Key == name {
-				m.s.mu.Unlock()
-				return bytes.Clone(p.Value), nil
+				return bytes.Clone(p.Value), true
 			}
 		}
 	}
-	m.s.mu.Unlock()
-	op := &Op{Object: shardObject(shardOf(name)), Steps: []Step{{Kind: OmapGet, Pairs: []Pair{{Key: name}}}}}
-	if err := m.s.do(op); err != nil {
-		return nil, err
-	}
-	return op.Steps[0].Pairs[0].Value, nil
+	return nil, false
+}
+
+// getOp reads an entry of its shard.
+func getOp(name string) *Op {
+	return &Op{Object: shardObject(shardOf(name)), Steps: []Step{{Kind: OmapGet, Pairs: []Pair{{Key: name}}}}}
 }
 
 // loadPage is how many entries of a shard are read at a time.

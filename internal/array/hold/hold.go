@@ -1,50 +1,42 @@
-// References to ranges at a point in time: a copy's source. Each holds the grains of its runs until
-// it is released, or given up where promised space runs out.
-
-package extent
+// Package hold is references to ranges of volumes at a point in time: a copy's source. Each holds the grains of its
+// runs until it is released, or given up where promised space runs out. It knows no map: only runs, and the spaces
+// that they lie in.
+//
+// # Ownership
+//
+// A [List] and its Refs belong to one executor. Whoever has a [Ref] releases it.
+package hold
 
 import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
+
+// List is the references that hold something, or were given up and not released. Its zero value is empty.
+type List struct{ refs []*Ref }
 
 // Ref is a reference to ranges of a volume at a point in time: their runs, with a
 // hold on every grain that they lie in. Who writes to the volume meanwhile writes elsewhere.
 type Ref struct {
-	arena   *Arena
+	list    *List
 	space   *alloc.Space
-	runs    []Run // Start counts from the beginning of what is held
-	size    int   // runs that it was made of
+	runs    []window.Run // Start counts from the beginning of what is held
+	size    int          // runs that it was made of
 	sectors uint64
 	lost    bool // it was given up for want of space
 }
 
-// Hold makes a Ref of ranges as they are now, nil if it would have more runs than that. It is the
+// Add makes a Ref of runs, which follow each other from 0 to sectors, and holds the grains that they lie in. It is the
 // caller's to Release.
-func (m *Map) Hold(ranges []block.Range, most int) *Ref {
-	h := &Ref{arena: m.arena, space: m.space}
-	tooMany := false
-	for _, rg := range ranges {
-		m.Walk(rg, func(x Run) bool {
-			if tooMany = len(h.runs) >= most; tooMany {
-				return false
-			}
-			x.Start = h.sectors + x.Start - rg.Start
-			h.runs = append(h.runs, x)
-			return true
-		})
-		if tooMany {
-			return nil
-		}
-		h.sectors += rg.Count
-	}
-	h.size = len(h.runs)
-	m.arena.refs = append(m.arena.refs, h)
-	h.eachGrain(m.space.Hold)
-	return h
+func (l *List) Add(space *alloc.Space, runs []window.Run, sectors uint64) *Ref {
+	r := &Ref{list: l, space: space, runs: runs, size: len(runs), sectors: sectors}
+	l.refs = append(l.refs, r)
+	r.eachGrain(space.Hold)
+	return r
 }
 
 // View returns the runs of a Ref for others to read, whatever becomes of the Ref: it holds nothing, and is not to be
@@ -63,17 +55,17 @@ func (r *Ref) Lost() bool { return r.lost }
 // Release gives the holds back and forgets the Ref.
 func (r *Ref) Release() {
 	r.unhold()
-	i := slices.Index(r.arena.refs, r)
-	r.arena.refs = slices.Delete(r.arena.refs, i, i+1)
+	i := slices.Index(r.list.refs, r)
+	r.list.refs = slices.Delete(r.list.refs, i, i+1)
 }
 
-// Holds reports whether there are Refs that were not released.
-func (a *Arena) Holds() bool { return len(a.refs) > 0 }
+// Any reports whether there are Refs that were not released.
+func (l *List) Any() bool { return len(l.refs) > 0 }
 
 // GiveUp gives up what is held of a space, and reports whether anything was: what is promised to
 // hosts comes first.
-func (a *Arena) GiveUp(space *alloc.Space) (any bool) {
-	for _, r := range a.refs {
+func (l *List) GiveUp(space *alloc.Space) (any bool) {
+	for _, r := range l.refs {
 		if r.space == space && !r.lost {
 			r.lost, any = true, true
 			r.unhold()
@@ -84,7 +76,7 @@ func (a *Arena) GiveUp(space *alloc.Space) (any bool) {
 
 // Runs calls fn for the runs of [off, off+n) of a Ref, with Start counted from off, until it
 // returns false.
-func (r *Ref) Runs(off, n uint64, fn func(Run) bool) {
+func (r *Ref) Runs(off, n uint64, fn func(window.Run) bool) {
 	lo, hi := 0, len(r.runs)
 	for lo < hi { // first run that ends behind off
 		if mid := (lo + hi) / 2; r.runs[mid].End() <= off {

@@ -1,0 +1,118 @@
+package demand
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+var errPage = errors.New("input/output error")
+
+// pages is a source that answers when a test wants.
+type pages struct{ answers []func([]byte, error) }
+
+func (p *pages) Read(_ []byte, done func([]byte, error)) { p.answers = append(p.answers, done) }
+func (p *pages) ReadNow([]byte) ([]byte, error)          { return nil, errPage }
+
+// TestReads: a leaf that several want is read once; all go on when it has come, or could not, and hear why; who comes back
+// has it read again.
+func TestReads(t *testing.T) {
+	src, heard, put := &pages{}, 0, 0
+	tab := Table{From: src, Hooks: Hooks{Name: func(k Key) []byte { return fmt.Append(nil, k) },
+		Put: func(_ Key, _ []byte, err error) error { put++; return err }, Heard: func() { heard++ }, Asked: func() {},
+		Now: func() int64 { return 0 }}}
+	k := Key{3, 4}
+	var said []error
+	for range 3 {
+		tab.Call(tab.Read(k), func(err error) { said = append(said, err) })
+	}
+	tab.Call(tab.Read(Key{3, 5}), func(err error) {
+		if said = append(said, err); tab.Failing() != err {
+			t.Errorf("it fails with %v, not %v", tab.Failing(), err)
+		}
+		tab.Call(tab.Read(Key{3, 5}), func(error) {})
+	})
+	if len(src.answers) != 2 || tab.Reads() != 2 || tab.Reading(k) == nil {
+		t.Fatalf("%d reads, %d of them under way", len(src.answers), tab.Reads())
+	}
+	src.answers[0](nil, nil)
+	if len(said) != 3 || errors.Join(said...) != nil || tab.Reading(k) != nil || heard != 1 || put != 1 {
+		t.Errorf("%v, %d heard of, %d put", said, heard, put)
+	}
+	src.answers[1](nil, errPage)
+	if len(said) != 4 || !errors.Is(said[3], errPage) || tab.Failed() != 1 || tab.Failing() != nil || tab.Reads() != 1 || heard != 2 {
+		t.Errorf("%v, %d failed, %d under way", said, tab.Failed(), tab.Reads())
+	}
+}
+
+// TestNeeded: what is pinned, or may not be durable, does not leave.
+func TestNeeded(t *testing.T) {
+	var tab Table
+	var p, q Pins
+	tab.Keep(&p, 1, 3, 5)
+	tab.Keep(&q, 1, 5, 5)
+	tab.Keep(&p, 2, 0, 0)
+	tab.Written(Key{1, 9})
+	needed := func(want bool, list ...Key) {
+		t.Helper()
+		for _, k := range list {
+			if tab.Needed(k) != want {
+				t.Errorf("%+v is needed: %v", k, !want)
+			}
+		}
+	}
+	needed(true, Key{1, 3}, Key{1, 4}, Key{1, 5}, Key{2, 0}, Key{1, 9})
+	needed(false, Key{1, 2}, Key{1, 6}, Key{2, 3}, Key{2, 9})
+	p.Release()
+	p.Release()
+	if tab.Settle(); tab.Kept() != 1 || !p.Empty() || q.Empty() {
+		t.Errorf("%d keep leaves", tab.Kept())
+	}
+	needed(true, Key{1, 5})
+	needed(false, Key{1, 3}, Key{2, 0}, Key{1, 9})
+	tab.Keep(&p, 7, 7, 7)
+	q.Release()
+	needed(true, Key{7, 7})
+	p.Release()
+	if needed(false, Key{7, 7}); tab.Kept() != 0 {
+		t.Errorf("%d keep leaves", tab.Kept())
+	}
+}
+
+// TestLate: who waits for a leaf for too long ends with that, in the order in which they were asked for; the leaf is not read
+// twice, and has been late until it comes.
+func TestLate(t *testing.T) {
+	src, now, turned, asked := &pages{}, int64(1), 0, 0
+	tab := Table{From: src, Hooks: Hooks{Name: func(k Key) []byte { return fmt.Append(nil, k) },
+		Put: func(_ Key, _ []byte, err error) error { return err }, Heard: func() {},
+		Asked: func() { asked++ }, Turned: func() { turned++ }, Now: func() int64 { return now }}}
+	var said []string
+	wait := func(k Key) {
+		tab.Call(tab.Read(k), func(err error) { said = append(said, fmt.Sprint(k, err)) })
+	}
+	for leaf := range uint64(4) {
+		wait(Key{1, 9 - leaf})
+		now++
+	}
+	if tab.Late(0) || turned != 0 || len(said) != 0 || asked != 4 || tab.Since() != 1 {
+		t.Fatalf("%v, turned %d times, asked %d times", said, turned, asked)
+	}
+	if want := fmt.Sprint([]string{fmt.Sprint(Key{1, 9}, ErrLate), fmt.Sprint(Key{1, 8}, ErrLate), fmt.Sprint(Key{1, 7}, ErrLate)}); !tab.Late(3) || fmt.Sprint(said) != want || turned != 3 {
+		t.Errorf("%v, not %v, turned %d times", said, want, turned)
+	}
+	said = nil
+	wait(Key{1, 9})
+	if !tab.Late(3) || len(said) != 1 || turned != 3 || len(src.answers) != 4 || tab.Reads() != 4 {
+		t.Errorf("%v, turned %d times, %d reads", said, turned, len(src.answers))
+	}
+	wait(Key{1, 9})
+	src.answers[0](nil, nil)
+	src.answers[3](nil, nil)
+	if len(said) != 3 || said[1] != fmt.Sprint(Key{1, 9}, nil) || turned != 4 || tab.Since() != 2 || tab.Failed() != 0 {
+		t.Errorf("%v, turned %d times, the oldest of %d", said, turned, tab.Since())
+	}
+}

@@ -1,0 +1,134 @@
+package extent
+
+import (
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/node"
+	"github.com/arraysim/arraysim/internal/array/window"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestOrphanSparesThePageOfGarbage: a leaf that changed is cut off while a checkpoint runs, and so is the one that came in its
+// place, which was written, and has left memory. The first one is not written in its place: the page is what gives back the
+// references of the second.
+func TestOrphanSparesThePageOfGarbage(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(70000, false)
+	first := func(at uint64) {
+		g, ok := v.m.Allocate(at >> layout.WindowShift)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, at, 8, sector{block.Data, g<<layout.WindowShift + at%layout.WindowSectors})
+	}
+	first(0)
+	r.finish()
+	first(5 * layout.WindowSectors) // the leaf is dirty, and before the page above it
+	ck := r.arena.Checkpoint()
+	ck.Begin(r.ckpt.put)
+	r.ckpt.next, r.ckpt.running = len(r.edits), true
+	r.do(v, 0, node.LeafSectors, sector{})
+	first(9 * layout.WindowSectors) // another leaf comes in its place
+	k := node.LeafKey(v.id, 0)
+	for s := r.arena.slotAt(k); r.arena.nodes.At(uint32(s.Value())).Dirty; {
+		if !ck.Next() {
+			t.Fatal("the leaf that came is not written")
+		}
+	}
+	r.ckpt.commit()
+	ck.Durable()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if s := r.arena.slotAt(k); s.Kind() != window.KindAbsent {
+		t.Fatalf("the leaf is %#x", *s)
+	}
+	r.do(v, 0, node.LeafSectors, sector{})
+	if !r.arena.garbageLacks(k) {
+		t.Fatal("the leaf is not among the garbage")
+	}
+	for ck.Next() {
+	}
+	r.ckpt.commit()
+	ck.Durable()
+	r.checkAbsent()
+	r.collect()
+	if r.arena.Demand().Failed() > 0 || r.space.Allocated() != 0 {
+		t.Errorf("%d leaves could not be read, and %d grains are left", r.arena.Demand().Failed(), r.space.Allocated())
+	}
+}
+
+// TestLeavesOfAFailedCheckpointStay: when a checkpoint has failed, the leaf stays in memory that it may have written, and
+// others leave, and return.
+func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	first := func(at uint64) {
+		g, ok := v.m.Allocate(at >> layout.WindowShift)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, at, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	first(0)
+	first(node.LeafSectors)
+	r.finish()
+	first(layout.WindowSectors) // the first leaf is dirty
+	ck := r.arena.Checkpoint()
+	ck.Begin(r.ckpt.put)
+	for ck.Next() {
+	}
+	ck.Abort()
+	for range 3 {
+		r.arena.Evict(1 << 20)
+	}
+	in, out := r.arena.slotAt(node.LeafKey(v.id, 0)), r.arena.slotAt(node.LeafKey(v.id, 1))
+	if in.Kind() != window.KindChild || out.Kind() != window.KindAbsent {
+		t.Fatalf("the leaf in doubt is %#x, the other one %#x", *in, *out)
+	}
+	r.checkAbsent()
+	if !r.need(v, block.Range{Start: node.LeafSectors, Count: 1}, Look) || out.Kind() != window.KindChild {
+		t.Fatalf("the other one is %#x", *out)
+	}
+}
+
+// TestPageGoneSinceItWasRead: a start that does not find the page of an absent leaf once more counts no references, and says so.
+func TestPageGoneSinceItWasRead(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(4*node.LeafSectors, false)
+	for leaf := range uint64(4) {
+		g, ok := v.m.Allocate(leaf * node.Fanout)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 3 { // the volume ends in the fourth
+		t.Fatalf("%d leaves are absent", n)
+	}
+	for _, gone := range []uint64{0, 2, 3, 9} {
+		seen := 0
+		err := v.m.eachAbsent(func(prefix []byte, fn func(key, value []byte) error) error {
+			return r.ckpt.pages(prefix, func(key, value []byte) error {
+				if node.KeyOf(key) == node.LeafKey(v.id, gone) {
+					return nil
+				}
+				return fn(key, value)
+			})
+		}, func(*node.Node) { seen++ })
+		if lacks := gone < 3; (err != nil) != lacks || !lacks && seen != 3 {
+			t.Errorf("without page %d: %v, %d seen", gone, err, seen)
+		}
+	}
+}
