@@ -55,7 +55,7 @@ func (r *rig) checkSearch() {
 		x := Place{Phys: p}
 		for _, v := range r.vols {
 			if lba := slices.Index(v.sectors, sector{block.Data, p}); lba >= 0 && !x.Found {
-				x = Place{p, true, v.id, uint64(lba)}
+				x = Place{Phys: p, Found: true, Volume: v.id, LBA: uint64(lba)}
 			}
 		}
 		phys, want = append(phys, p), append(want, x)
