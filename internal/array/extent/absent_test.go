@@ -96,3 +96,43 @@ func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
 		t.Fatalf("the other one is %#x", *out)
 	}
 }
+
+// TestLeafOfGarbageIsReadAfterAll: a leaf of the garbage cannot be read, and then can, because somebody else needs its key. It is
+// collected, and so is the next one with that key.
+func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes, r.depth = 1, 3 // nobody changes anything meanwhile
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	k := node.LeafKey(v.id, 0)
+	cut := func() {
+		g, ok := v.m.Allocate(0)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+		r.finish()
+		for range 2 {
+			r.arena.Evict(1 << 20)
+		}
+		r.do(v, 0, node.LeafSectors, sector{})
+		if !r.arena.garbageLacks(k) {
+			t.Fatal("the leaf is not among the garbage")
+		}
+	}
+	cut()
+	page := r.ckpt.store[string(k.Bytes())]
+	r.ckpt.store[string(k.Bytes())] = page[:8]
+	r.arena.Collect(1000)
+	r.deliver(1)
+	r.ckpt.store[string(k.Bytes())] = page
+	if !r.need(v, block.Range{Start: 0, Count: 8}, SetData) || r.arena.Demand().Failed() != 1 {
+		t.Fatalf("%d leaves could not be read", r.arena.Demand().Failed())
+	}
+	for range 2 {
+		if r.collect(); r.space.Allocated() != 0 {
+			t.Fatalf("%d grains are left", r.space.Allocated())
+		}
+		cut()
+	}
+}
