@@ -228,6 +228,25 @@ func TestStopWithAbsentGarbage(t *testing.T) {
 	}
 }
 
+// TestStopBesideAChangeThatNeedsGarbage: who waits for the space of garbage hears that there is none when that is left to the
+// next start.
+func TestStopBesideAChangeThatNeedsGarbage(t *testing.T) {
+	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
+	cut := unmap(0, rng(0, 15*node.LeafSectors))
+	cut.Done = func(*block.Request) {}
+	v.Submit([]*block.Request{cut})
+	free, _, _ := r.a.Pool("p").Space()
+	refused, stopped := false, false
+	r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: uint64(free)/512 + 20*windowSectors}, func(_ *Volume, err error) { refused = err != nil })
+	r.a.Stop(func(err error) { mustDo(t, err); stopped = true })
+	for range 100_000 {
+		r.clock.Step()
+	}
+	if !refused || !stopped {
+		t.Errorf("the volume is refused: %v, and the array stops: %v", refused, stopped)
+	}
+}
+
 // TestStartWithFewLeaves: a start with a bound finds what one without it finds, and keeps few leaves.
 func TestStartWithFewLeaves(t *testing.T) {
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })

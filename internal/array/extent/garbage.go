@@ -54,8 +54,12 @@ func (a *Arena) Pay() bool {
 	return owes
 }
 
-// HasGarbageOf reports whether there is anything to collect of maps of a space.
-func (a *Arena) HasGarbageOf(space *alloc.Space) bool { return a.garbageOf(space) >= 0 }
+// HasGarbageOf reports whether there is anything to collect of maps of a space. What is left to the next start is not:
+// nobody waits for that.
+func (a *Arena) HasGarbageOf(space *alloc.Space) bool {
+	i := a.garbageOf(space)
+	return i >= 0 && (!a.away.rest || !a.waits(&a.garbage[i]) || a.waitsFor(&a.garbage[i]) != nil)
+}
 
 // garbageOf returns the place of a space's garbage in the list, -1 if there is none.
 func (a *Arena) garbageOf(space *alloc.Space) int {
