@@ -2,6 +2,7 @@ package extent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -134,5 +135,26 @@ func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
 			t.Fatalf("%d grains are left", r.space.Allocated())
 		}
 		cut()
+	}
+}
+
+// TestBeginBesideMuchAbsentGarbage: a checkpoint begins at once however many absent leaves were cut off one by one, and spares
+// the keys that these need.
+func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
+	const n = 1 << 15
+	a := NewArena(func() {})
+	list := []cutOff{}
+	for i := range uint64(n) {
+		list = append(list, cutOff{vol: 1, index: i, slot: window.Absent(Sums{Data: 8})})
+		a.deadKeys[node.LeafKey(1, n-1+i)] = struct{}{}
+	}
+	a.garbage, a.away.leaves = []garbage{{list: list}}, n
+	begin := time.Now()
+	a.ckpt.Begin(func(_, _ []byte) {})
+	if took := time.Since(begin); took > 2*time.Second { // it takes some 20 ms, and 11 s where each key looks through all
+		t.Errorf("it takes %v", took)
+	}
+	if len(a.ckpt.dead) != n-1 {
+		t.Errorf("%d of %d keys are removed, not all but one", len(a.ckpt.dead), n)
 	}
 }

@@ -261,6 +261,25 @@ func (a *Arena) garbageLacks(k node.Key) bool {
 	return a.away.leaves > 0 && k.Level == 0 && a.garbageSlot(k) != nil
 }
 
+// garbageNeeds is garbageLacks for who asks for very many keys: it goes through what was cut off once.
+func (a *Arena) garbageNeeds() (lacks func(node.Key) bool) {
+	leaves, higher := map[node.Key]struct{}{}, []*cutOff(nil)
+	for i := 0; i < len(a.garbage) && a.away.leaves > 0; i++ {
+		for j := range a.garbage[i].list {
+			c := &a.garbage[i].list[j]
+			if c.slot.Kind() == window.KindAbsent {
+				leaves[node.LeafKey(c.vol, c.index)] = struct{}{}
+			} else if c.slot.Kind() == window.KindChild && a.nodes.At(uint32(c.slot.Value())).Level > 0 {
+				higher = append(higher, c)
+			}
+		}
+	}
+	return func(k node.Key) bool {
+		_, yes := leaves[k]
+		return yes || k.Level == 0 && slices.ContainsFunc(higher, func(c *cutOff) bool { return a.below(c, k) != nil })
+	}
+}
+
 // garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
 func (a *Arena) garbageSlot(k node.Key) *window.Slot {
 	for i := range a.garbage {
