@@ -309,6 +309,74 @@ func TestStopWithAbsentGarbage(t *testing.T) {
 	}
 }
 
+// TestStopBesideAChangeThatNeedsGarbage: who waits for the space of garbage hears that there is none when that is left to the
+// next start.
+func TestStopBesideAChangeThatNeedsGarbage(t *testing.T) {
+	r, v := leavesRig(t, func(s block.Store) block.Store { return s })
+	cut := unmap(0, rng(0, 15*node.LeafSectors))
+	cut.Done = func(*block.Request) {}
+	v.Submit([]*block.Request{cut})
+	free, _, _ := r.a.Pool("p").Space()
+	refused, stopped := false, false
+	r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: uint64(free)/512 + 20*windowSectors}, func(_ *Volume, err error) { refused = err != nil })
+	r.a.Stop(func(err error) { mustDo(t, err); stopped = true })
+	for range 100_000 {
+		r.clock.Step()
+	}
+	if !refused || !stopped {
+		t.Errorf("the volume is refused: %v, and the array stops: %v", refused, stopped)
+	}
+}
+
+// slowReads has a store that takes its time to read a page of a map.
+type slowReads struct {
+	block.Store
+	clock *block.Virtual
+}
+
+type slowMeta struct {
+	block.MetaStore
+	s *slowReads
+}
+
+func (s *slowReads) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return slowMeta{m, s}, err
+}
+
+func (m slowMeta) Read(key []byte, done func([]byte, error)) {
+	m.MetaStore.Read(key, func(value []byte, err error) {
+		m.s.clock.At(m.s.clock.Now()+100_000, func() { done(value, err) })
+	})
+}
+
+// TestScrubBetweenAbsentLeaves: a scrub comes to its end where a leaf leaves while the next one is read: where data lies in
+// both, and where it begins in the next.
+func TestScrubBetweenAbsentLeaves(t *testing.T) {
+	const leaf = node.LeafSectors
+	s := &slowReads{}
+	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+	s.clock = r.clock
+	for _, at := range []uint64{3*leaf - 150, 8*leaf - 150} {
+		mustOK(t, r.do(v, stamped(rng(at, 300), at)))
+	}
+	for at := uint64(5 * leaf); at < 6*leaf; at += pieceSectors {
+		mustOK(t, r.do(v, write(at, pieceSectors)))
+	}
+	r.clock.RunUntil(r.clock.Now() + 10e9)
+	r.evict()
+	ended := false
+	scrub := r.a.StartScrub(0, func(*Scrub) { ended = true })
+	for range 100_000 {
+		r.clock.Step()
+	}
+	want := v.Map.Sums().Data * 512
+	if !ended || scrub.Read() != want || scrub.Unread > 0 {
+		t.Errorf("it has ended: %v, %d of %d bytes were read, %d leaves were not", ended, scrub.Read(), want, scrub.Unread)
+	}
+	scrub.Stop()
+}
+
 // TestStartWithFewLeaves: a start with a bound finds what one without it finds, and keeps few leaves.
 func TestStartWithFewLeaves(t *testing.T) {
 	r, v := leavesRig(t, func(s block.Store) block.Store { return s })

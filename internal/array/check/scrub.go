@@ -118,8 +118,12 @@ func (s *Scrub) next(v *pool.Volume) (data extent.Run, waits bool) {
 		return !found
 	})
 	if found {
+		// It waits for one leaf, which is all that it needs when it comes back: others may leave meanwhile.
+		s.at = data.Start
 		piece := block.Range{Start: data.Start, Count: min(layout.PieceSectors, v.Spec.Sectors-data.Start)}
-		if s.fetch(v, piece, extent.Look) {
+		if here := v.Map.Present(piece); here > 0 {
+			piece.Count = here
+		} else if s.fetch(v, piece, extent.Look) {
 			return data, true
 		}
 		v.Map.Walk(piece, func(x extent.Run) bool {

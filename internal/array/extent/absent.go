@@ -196,6 +196,7 @@ func (a *Arena) bringIn(s *window.Slot, k node.Key, page []byte) (id uint32, nd 
 	if id, nd, err = a.nodes.Restore(s, k, page); err == nil {
 		a.away.leaves--
 		a.away.vain = 0
+		delete(a.away.lost, k) // it could not be read before
 	}
 	return id, nd, err
 }

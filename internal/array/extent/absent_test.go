@@ -132,3 +132,60 @@ func TestPageGoneSinceItWasRead(t *testing.T) {
 		}
 	}
 }
+
+// TestLeafOfGarbageIsReadAfterAll: a leaf of the garbage cannot be read, and then can, because somebody else needs its key. It is
+// collected, and so is the next one with that key.
+func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes, r.depth = 1, 3 // nobody changes anything meanwhile
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	k := node.LeafKey(v.id, 0)
+	cut := func() {
+		g, ok := v.m.Allocate(0)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+		r.finish()
+		for range 2 {
+			r.arena.Evict(1 << 20)
+		}
+		r.do(v, 0, node.LeafSectors, sector{})
+		if !r.arena.garbageLacks(k) {
+			t.Fatal("the leaf is not among the garbage")
+		}
+	}
+	cut()
+	page := r.ckpt.store[string(k.Bytes())]
+	r.ckpt.store[string(k.Bytes())] = page[:8]
+	r.arena.Collect(1000)
+	r.deliver(1)
+	r.ckpt.store[string(k.Bytes())] = page
+	if !r.need(v, block.Range{Start: 0, Count: 8}, SetData) || r.arena.Demand().Failed() != 1 {
+		t.Fatalf("%d leaves could not be read", r.arena.Demand().Failed())
+	}
+	for range 2 {
+		if r.collect(); r.space.Allocated() != 0 {
+			t.Fatalf("%d grains are left", r.space.Allocated())
+		}
+		cut()
+	}
+}
+
+// TestBeginBesideMuchAbsentGarbage: a checkpoint spares the keys that absent leaves need, however many of those were cut off one
+// by one.
+func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
+	const n = 1 << 15
+	a := NewArena(func() {})
+	list := []cutOff{}
+	for i := range uint64(n) {
+		list = append(list, cutOff{vol: 1, index: i, slot: window.Absent(Sums{Data: 8})})
+		a.deadKeys[node.LeafKey(1, n-1+i)] = struct{}{}
+	}
+	a.garbage, a.away.leaves = []garbage{{list: list}}, n
+	a.ckpt.Begin(func(_, _ []byte) {})
+	if len(a.ckpt.dead) != n-1 {
+		t.Errorf("%d of %d keys are removed, not all but one", len(a.ckpt.dead), n)
+	}
+}

@@ -51,10 +51,11 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	a.dirty = a.dirty[:0]
 	c.dead = c.dead[:0]
 	c.doomed, a.deadKeys = a.deadKeys, map[node.Key]struct{}{}
+	needs := a.garbageNeeds()
 	for k := range c.doomed {
 		// The key came to life again and was written before its old node was collected.
 		// So it is with one that garbage will be read by: that dies when it is collected.
-		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || a.garbageLacks(k) {
+		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || needs(k) {
 			delete(c.doomed, k)
 			continue
 		}

@@ -54,8 +54,12 @@ func (a *Arena) Pay() bool {
 	return owes
 }
 
-// HasGarbageOf reports whether there is anything to collect of maps of a space.
-func (a *Arena) HasGarbageOf(space *alloc.Space) bool { return a.garbageOf(space) >= 0 }
+// HasGarbageOf reports whether there is anything to collect of maps of a space. What is left to the next start is not:
+// nobody waits for that.
+func (a *Arena) HasGarbageOf(space *alloc.Space) bool {
+	i := a.garbageOf(space)
+	return i >= 0 && (!a.away.rest || !a.waits(&a.garbage[i]) || a.waitsFor(&a.garbage[i]) != nil)
+}
 
 // garbageOf returns the place of a space's garbage in the list, -1 if there is none.
 func (a *Arena) garbageOf(space *alloc.Space) int {
@@ -255,6 +259,25 @@ func (a *Arena) GarbageRead() *ticket.Queue {
 // garbageLacks reports whether a leaf with a key is among the garbage and absent.
 func (a *Arena) garbageLacks(k node.Key) bool {
 	return a.away.leaves > 0 && k.Level == 0 && a.garbageSlot(k) != nil
+}
+
+// garbageNeeds is garbageLacks for who asks for very many keys: it goes through what was cut off once.
+func (a *Arena) garbageNeeds() (lacks func(node.Key) bool) {
+	leaves, higher := map[node.Key]struct{}{}, []*cutOff(nil)
+	for i := 0; i < len(a.garbage) && a.away.leaves > 0; i++ {
+		for j := range a.garbage[i].list {
+			c := &a.garbage[i].list[j]
+			if c.slot.Kind() == window.KindAbsent {
+				leaves[node.LeafKey(c.vol, c.index)] = struct{}{}
+			} else if c.slot.Kind() == window.KindChild && a.nodes.At(uint32(c.slot.Value())).Level > 0 {
+				higher = append(higher, c)
+			}
+		}
+	}
+	return func(k node.Key) bool {
+		_, yes := leaves[k]
+		return yes || k.Level == 0 && slices.ContainsFunc(higher, func(c *cutOff) bool { return a.below(c, k) != nil })
+	}
 }
 
 // garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
