@@ -69,7 +69,7 @@ func (a *Arena) evicting() *Map {
 // leaves has a leaf leave that a slot leads to, if it may, and reports whether it has, or may the next time.
 func (a *Arena) leaves(m *Map, s *window.Slot, leaf uint64) bool {
 	switch {
-	case s.Kind() == window.KindAbsent || leaf == m.end || a.away.Needed(demand.Key{Volume: m.vol, Leaf: leaf}):
+	case s.Kind() == window.KindAbsent || leaf == m.end:
 		return false
 	case s.Kind() == window.KindPacked:
 	default:
@@ -78,10 +78,17 @@ func (a *Arena) leaves(m *Map, s *window.Slot, leaf uint64) bool {
 			return false
 		case nd.Used:
 			nd.Used = false
-			return true
+			return !a.needed(m, leaf)
 		}
+	}
+	if a.needed(m, leaf) { // asked last: it looks through all who keep leaves
+		return false
 	}
 	a.nodes.Drop(s)
 	a.away.leaves++
 	return true
+}
+
+func (a *Arena) needed(m *Map, leaf uint64) bool {
+	return a.away.Needed(demand.Key{Volume: m.vol, Leaf: leaf})
 }
