@@ -67,10 +67,10 @@ type Files struct {
 	groupsEnd  chan struct{} // closed when the last one has, while Close waits
 
 	pool           pool
-	ring           *ring // nil: there is none
-	names, flushes line  // of files that come and go; of NVRAM
-	prepares       line  // of pages of NVRAM
-	lookups        line  // of entries of the meta store
+	ring           *ring   // nil: there is none
+	names, flushes line    // of files that come and go; of NVRAM
+	prepares       line    // of pages of NVRAM
+	lookups        [2]line // of entries in each copy of the meta store: one whose disk hangs holds up no other
 
 	// Transfers that may wait for a disk: see queue.go. What has no guard is only touched on the executor.
 	free       *xfer
@@ -119,7 +119,10 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 	}
 	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir), made: map[string]*fileMedium{}}
 	s.names, s.flushes = line{limit: 1, first: true}, line{limit: 1, first: true}
-	s.prepares, s.lookups = line{limit: 1, first: true}, line{limit: lookupThreads, first: true}
+	s.prepares = line{limit: 1, first: true}
+	for i := range s.lookups {
+		s.lookups[i] = line{limit: lookupThreads, first: true}
+	}
 	s.finishFn = s.finish
 	if s.instant && opt.Later == nil {
 		s.aside, _ = exec.(block.Asider)

@@ -153,7 +153,7 @@ func (m *metaCopies) ReadFrom(i int, key []byte, done func([]byte, error)) {
 		return
 	}
 	var value []byte
-	m.s.call(&m.s.lookups, nil, func() (err error) {
+	m.s.call(&m.s.lookups[i], nil, func() (err error) {
 		value, err = c.get(key)
 		return err
 	}, func(err error) { done(value, err) })

@@ -7,7 +7,7 @@ import "sync"
 const (
 	readThreads  = 32
 	writeThreads = 1
-	// lookupThreads read entries of the meta store.
+	// lookupThreads read entries of a copy of the meta store.
 	lookupThreads = 8
 	// moreThreads are those of all mdisks together behind the first of each line: an mdisk that
 	// never answers takes a part of these, and no other mdisk's first one.
