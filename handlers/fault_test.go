@@ -3,7 +3,6 @@ package handlers
 import (
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ type removable struct {
 	*tcmutest.Kernel
 	t    testing.TB
 	data []byte
-	once sync.Once
 }
 
 func newRemovable(t testing.TB) *removable {
@@ -78,8 +76,8 @@ func TestFaultOfData(t *testing.T) {
 	held := make(chan struct{})
 	go func() {
 		h.exec.Lock()
-		h.exec.Unlock() //nolint:staticcheck // it can be locked
 		close(held)
+		h.exec.Unlock()
 	}()
 	select {
 	case <-held:
