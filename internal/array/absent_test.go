@@ -42,12 +42,13 @@ func leavesRig(t *testing.T, wrap func(block.Store) block.Store) (*rig, *Volume)
 	return r, v
 }
 
-// badReads damages what is read of pages of maps, or keeps it.
+// badReads damages what is read of pages of maps, keeps it, or takes its time by a clock.
 type badReads struct {
 	block.Store
 	bad   bool
 	stuck bool
 	held  []func()
+	clock *block.Virtual
 }
 
 type badMeta struct {
@@ -68,6 +69,10 @@ func (m badMeta) Read(key []byte, done func([]byte, error)) {
 		}
 		if m.s.stuck {
 			m.s.held = append(m.s.held, func() { done(value, err) })
+			return
+		}
+		if m.s.clock != nil {
+			m.s.clock.At(m.s.clock.Now()+100_000, func() { done(value, err) })
 			return
 		}
 		done(value, err)
@@ -328,33 +333,11 @@ func TestStopBesideAChangeThatNeedsGarbage(t *testing.T) {
 	}
 }
 
-// slowReads has a store that takes its time to read a page of a map.
-type slowReads struct {
-	block.Store
-	clock *block.Virtual
-}
-
-type slowMeta struct {
-	block.MetaStore
-	s *slowReads
-}
-
-func (s *slowReads) Meta() (block.MetaStore, error) {
-	m, err := s.Store.Meta()
-	return slowMeta{m, s}, err
-}
-
-func (m slowMeta) Read(key []byte, done func([]byte, error)) {
-	m.MetaStore.Read(key, func(value []byte, err error) {
-		m.s.clock.At(m.s.clock.Now()+100_000, func() { done(value, err) })
-	})
-}
-
 // TestScrubBetweenAbsentLeaves: a scrub comes to its end where a leaf leaves while the next one is read: where data lies in
 // both, and where it begins in the next.
 func TestScrubBetweenAbsentLeaves(t *testing.T) {
 	const leaf = node.LeafSectors
-	s := &slowReads{}
+	s := &badReads{}
 	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
 	s.clock = r.clock
 	for _, at := range []uint64{3*leaf - 150, 8*leaf - 150} {
