@@ -21,6 +21,7 @@ import fnmatch
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def forget(folder: Path) -> None:
 
 
 def misses(opt: Namespace) -> Figures:
-    """Compare reads that the page cache lacks with fio's of the same file."""
+    """Compare reads that the page cache lacks with fio's of the same file, past that cache and through it."""
     os.environ["ARRAYSIM_SHM"] = str(opt.disk.resolve())
     size = opt.size * MiB
     config = Config(
@@ -152,27 +153,48 @@ def misses(opt: Namespace) -> Figures:
         volumes=[Volume("v0", 0, size=size)],
         cache=64 * MiB,
     )
-    ratios = []
+    figures: Figures = {}
     with Daemon(config, "misses") as daemon:
         client = [tool("bench"), "--url", daemon.url(0), "--span", size]
         run([*client, "--row", "fill"], timeout=3600)
         settle(daemon, 600)
         data = max((f for f in daemon.dir.rglob("*") if f.is_file()), key=lambda f: f.stat().st_blocks)
         fio = ["fio", "--name=reads", f"--filename={data}", f"--size={size}", "--readonly", "--rw=randread", "--bs=4k"]
-        fio += ["--iodepth=32", "--ioengine=io_uring", "--direct=1", "--time_based", f"--runtime={opt.seconds}"]
+        fio += ["--iodepth=32", "--ioengine=io_uring", "--time_based", f"--runtime={opt.seconds}"]
+        who = ["arraysim", "fio", "fio, cached"]
         for n in range(opt.rounds):
-            figures = {}
-            for who in ("arraysim", "fio") if n % 2 == 0 else ("fio", "arraysim"):
+            rate, cost = {}, {}
+            for name in who if n % 2 == 0 else who[::-1]:
                 forget(daemon.dir)
-                if who == "fio":
-                    out = run([*fio, "--output-format=json"], timeout=600).stdout
-                    figures[who] = json.loads(out[out.index("{") :])["jobs"][0]["read"]["iops"]
-                else:
+                used = daemon.cpu_seconds() + children()
+                if name == "arraysim":
                     args = ["--row", READS[0], "--seconds", opt.seconds, "--seed", opt.seed + n]
-                    figures[who] = json.loads(run([*client, *args], timeout=600).stdout)["iops"]
-            say(f"round {n + 1}/{opt.rounds} misses: {figures['arraysim']:.0f} /s, fio {figures['fio']:.0f} /s")
-            ratios.append(figures["arraysim"] / figures["fio"])
-    return {"disk: 4 KiB read misses, of fio": ratios}
+                    result = json.loads(run([*client, *args], timeout=600).stdout)
+                    ops = result["ops"]
+                else:
+                    out = run([*fio, f"--direct={int(name == 'fio')}", "--output-format=json"], timeout=600).stdout
+                    result = json.loads(out[out.index("{") :])["jobs"][0]["read"]
+                    ops = result["total_ios"]
+                rate[name] = result["iops"]
+                cost[name] = 1e6 * (daemon.cpu_seconds() + children() - used) / ops
+            say(
+                f"round {n + 1}/{opt.rounds} misses: "
+                + "; ".join(f"{w} {rate[w]:.0f} /s, {cost[w]:.1f} us" for w in who)
+            )
+            for row, value in (
+                ("4 KiB read misses, of fio", rate["arraysim"] / rate["fio"]),
+                ("4 KiB read misses, of fio in the page cache", rate["arraysim"] / rate["fio, cached"]),
+                ("fio in the page cache, of fio", rate["fio, cached"] / rate["fio"]),
+                ("processor time of a miss and its client, us", cost["arraysim"]),
+            ):
+                figures.setdefault(f"disk: {row}", []).append(value)
+    return figures
+
+
+def children() -> float:
+    """Return the processor time of this process's children that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def beyond(opt: Namespace) -> Figures:
