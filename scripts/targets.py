@@ -160,7 +160,7 @@ def misses(opt: Namespace) -> Figures:
         settle(daemon, 600)
         data = max((f for f in daemon.dir.rglob("*") if f.is_file()), key=lambda f: f.stat().st_blocks)
         fio = ["fio", "--name=reads", f"--filename={data}", f"--size={size}", "--readonly", "--rw=randread", "--bs=4k"]
-        fio += ["--iodepth=32", "--ioengine=io_uring", "--time_based", f"--runtime={opt.seconds}"]
+        fio += ["--iodepth=32", "--ioengine=io_uring", "--fadvise_hint=0", "--time_based", f"--runtime={opt.seconds}"]
         who = ["arraysim", "fio", "fio, cached"]
         for n in range(opt.rounds):
             rate, cost = {}, {}
