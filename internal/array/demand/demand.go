@@ -64,6 +64,7 @@ type Table struct {
 
 	fresh map[Key]struct{} // in entries of a checkpoint that may not be durable yet
 	pins  []*Pins
+	index index // of pins
 }
 
 // reading is a leaf on its way into memory.
@@ -193,12 +194,5 @@ func (t *Table) Needed(k Key) bool {
 	if _, fresh := t.fresh[k]; fresh {
 		return true
 	}
-	for _, p := range t.pins {
-		for _, x := range p.list {
-			if x.volume == k.Volume && x.first <= k.Leaf && k.Leaf <= x.last {
-				return true
-			}
-		}
-	}
-	return false
+	return t.kept(k)
 }

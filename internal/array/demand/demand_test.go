@@ -3,6 +3,7 @@ package demand
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -80,6 +81,52 @@ func TestNeeded(t *testing.T) {
 	p.Release()
 	if needed(false, Key{7, 7}); tab.Kept() != 0 {
 		t.Errorf("%d keep leaves", tab.Kept())
+	}
+}
+
+// TestManyPins: whoever of many keeps a leaf, it is found, however spans lie in one another; what it takes does not grow with
+// how many there are.
+func TestManyPins(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	var tab Table
+	pins := make([]Pins, 40)
+	spans := make([][]span, len(pins))
+	for step := range 4000 {
+		i := rnd.IntN(len(pins))
+		if n := len(spans[i]); n > 0 && rnd.IntN(3) == 0 {
+			pins[i].Release()
+			spans[i] = nil
+		} else if n < 3 && (step/400%2 == 0 || i < fewPins) {
+			x := span{volume: uint32(rnd.IntN(3)), first: rnd.Uint64N(100)}
+			x.last = x.first + []uint64{0, 1, rnd.Uint64N(60)}[rnd.IntN(3)]
+			tab.Keep(&pins[i], x.volume, x.first, x.last)
+			spans[i] = append(spans[i], x)
+		}
+		for range 5 {
+			k, want := Key{uint32(rnd.IntN(3)), rnd.Uint64N(170)}, false
+			for _, list := range spans {
+				for _, x := range list {
+					want = want || x.volume == k.Volume && x.first <= k.Leaf && k.Leaf <= x.last
+				}
+			}
+			if got := tab.Needed(k); got != want {
+				t.Fatalf("step %d: %+v is needed: %v", step, k, got)
+			}
+		}
+	}
+	var many Table
+	for i := range uint64(1 << 12) {
+		many.Keep(new(Pins), 1, 2*i, 2*i)
+	}
+	looked := testing.AllocsPerRun(1, func() {
+		for leaf := range uint64(1 << 18) { // one by one these are 2^30 comparisons
+			if many.Needed(Key{1, leaf}) != (leaf%2 == 0 && leaf < 1<<13) {
+				t.Fatalf("leaf %d", leaf)
+			}
+		}
+	})
+	if looked > 0 {
+		t.Errorf("%v allocations", looked)
 	}
 }
 
