@@ -357,6 +357,35 @@ func TestStopWithAbsentGarbage(t *testing.T) {
 	}
 }
 
+// TestStopBesideALateLeaf: an array stops although a page of a map does not come, and not before those have their answer who wait
+// for it. When it comes, that changes nothing.
+func TestStopBesideALateLeaf(t *testing.T) {
+	s := &badReads{stuck: true}
+	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+	counted, stopped := errNever, false
+	v.CountEntries(func(_ int, err error) { counted = err })
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+	r.a.Stop(func(err error) { mustDo(t, err); stopped = true })
+	r.clock.RunUntil(r.clock.Now() + patience/2)
+	if stopped || counted != errNever {
+		t.Errorf("it does not wait: stopped %v, counted %v", stopped, counted)
+	}
+	r.clock.RunUntil(r.clock.Now() + patience/2 + 3e9)
+	if !stopped || !errors.Is(counted, demand.ErrLate) {
+		t.Errorf("it has stopped: %v, the count has ended: %v", stopped, counted)
+	}
+	absent := r.a.arena.Absent()
+	for _, fn := range s.held {
+		fn()
+	}
+	if r.clock.RunUntil(r.clock.Now() + 1e9); r.a.arena.Absent() != absent || r.a.arena.Demand().Reads() != 0 {
+		t.Error("a page that comes later changes something")
+	}
+	s.stuck, s.held = false, nil
+	r.crash()
+	r.check()
+}
+
 // TestStopBesideAChangeThatNeedsGarbage: who waits for the space of garbage hears that there is none when that is left to the
 // next start.
 func TestStopBesideAChangeThatNeedsGarbage(t *testing.T) {

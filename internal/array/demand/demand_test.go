@@ -14,9 +14,13 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 var errPage = errors.New("input/output error")
 
 // pages is a source that answers when a test wants.
-type pages struct{ answers []func([]byte, error) }
+type pages struct {
+	answers []func([]byte, error)
+	hurried int
+}
 
 func (p *pages) Read(_ []byte, done func([]byte, error)) { p.answers = append(p.answers, done) }
+func (p *pages) Hurry([]byte)                            { p.hurried++ }
 func (p *pages) ReadNow([]byte) ([]byte, error)          { return nil, errPage }
 
 // TestReads: a leaf that several want is read once; all go on when it has come, or could not, and hear why; who comes back
@@ -145,6 +149,15 @@ func TestLate(t *testing.T) {
 		wait(Key{1, 9 - leaf})
 		now++
 	}
+	tab.Hurry(0)
+	if src.hurried != 0 || tab.Timely() != 4 {
+		t.Errorf("%d are hurried, %d are in time", src.hurried, tab.Timely())
+	}
+	for range 2 { // the source hears of each once
+		if tab.Hurry(2); src.hurried != 2 {
+			t.Errorf("%d are hurried, not 2", src.hurried)
+		}
+	}
 	if tab.Late(0) || turned != 0 || len(said) != 0 || asked != 4 || tab.Since() != 1 {
 		t.Fatalf("%v, turned %d times, asked %d times", said, turned, asked)
 	}
@@ -152,6 +165,9 @@ func TestLate(t *testing.T) {
 		t.Errorf("%v, not %v, turned %d times", said, want, turned)
 	}
 	said = nil
+	if tab.Timely() != 1 {
+		t.Errorf("%d are in time, not 1", tab.Timely())
+	}
 	wait(Key{1, 9})
 	if !tab.Late(3) || len(said) != 1 || turned != 3 || len(src.answers) != 4 || tab.Reads() != 4 {
 		t.Errorf("%v, turned %d times, %d reads", said, turned, len(src.answers))

@@ -35,6 +35,9 @@ func (r *rig) Read(key []byte, done func([]byte, error)) {
 	})
 }
 
+// Hurry implements demand.Source.
+func (r *rig) Hurry([]byte) {}
+
 // ReadNow implements demand.Source.
 func (r *rig) ReadNow(key []byte) ([]byte, error) { return r.ckpt.store[string(key)], nil }
 
