@@ -3,6 +3,7 @@ package extent
 import (
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -187,5 +188,38 @@ func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
 	a.ckpt.Begin(func(_, _ []byte) {})
 	if len(a.ckpt.dead) != n-1 {
 		t.Errorf("%d of %d keys are removed, not all but one", len(a.ckpt.dead), n)
+	}
+}
+
+// TestKeptLeafKeepsItsMark: a leaf that somebody has looked at has its second chance when nobody keeps it any longer, and
+// not while somebody does.
+func TestKeptLeafKeepsItsMark(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	for leaf := range uint64(2) {
+		g, ok := v.m.Allocate(leaf * node.Fanout)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	r.finish()
+	nd := r.arena.nodes.At(uint32(r.arena.slotAt(node.LeafKey(v.id, 0)).Value()))
+	nd.Used = true
+	var pins demand.Pins
+	v.m.Keep(&pins, block.Range{Count: 1}, Look)
+	for range 3 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 1 || !nd.Used {
+		t.Fatalf("%d leaves are absent, and the one that is kept is marked: %v", n, nd.Used)
+	}
+	pins.Release()
+	r.arena.away.vain = 0 // as when a leaf was read, or a checkpoint is durable
+	r.arena.Evict(1 << 20)
+	if n := r.arena.Absent(); n != 2 {
+		t.Errorf("%d leaves are absent", n)
 	}
 }
