@@ -52,7 +52,6 @@ type swarm struct {
 
 	pages  bool // pages of maps are not always read
 	unread int  // commands that met one
-	passed int  // of garbage, before the starts that there were
 	// shake changes policies and breaks and mends hardware; heal mends all of it.
 	shake, heal func()
 }
@@ -75,8 +74,8 @@ func TestManyCommandsOverBadPages(t *testing.T) {
 		t.Run(fmt.Sprintf("copyData=%v", copyData), func(t *testing.T) {
 			s := &swarm{rnd: rand.New(rand.NewPCG(testkit.Seed(t), 3)), sectors: []uint64{300000, 8000, 50001}, names: []string{"v0", "v1", "v2"}, pages: true}
 			s.run(t, 0, copyData)
-			if s.unread < 10 || s.passed == 0 {
-				t.Errorf("%d commands met a page that was not read, %d pages were passed over: the test shows too little", s.unread, s.passed)
+			if s.unread < 10 {
+				t.Errorf("%d commands met a page that was not read: the test shows too little", s.unread)
 			}
 		})
 	}
@@ -86,7 +85,7 @@ func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 	s.chaos = blocktest.Chaos{MaxDelay: 3e6, WriteErrors: errs, SyncErrors: errs, Inline: s.rnd.IntN(2) * 80, SyncHangs: s.rnd.IntN(2) * 5, Rand: s.rnd}
 	opt := Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, MapBytes: s.rnd.Uint64N(2)}
 	if s.pages {
-		opt.MapBytes, s.chaos.PageErrors, s.chaos.PageHangs = 1, 20, 5
+		opt.MapBytes, s.chaos.PageErrors, s.chaos.PageHangs = 1, 30, 5
 	}
 	s.rig = newRig(t, opt, false)
 	s.pool("a", PoolSpec{CopyData: copyData}, 256<<20)
@@ -193,9 +192,6 @@ func (s *swarm) stepAudit() {
 func (s *swarm) restart() {
 	lost := s.flights
 	s.flights = nil
-	if s.a != nil {
-		s.passed += s.a.arena.PassedOver()
-	}
 	s.clock = &block.Virtual{Late: lateness(s.rnd)}
 	s.store = s.store.Clone(s.clock)
 	s.chaos.Store, s.chaos.Clock = s.store, s.clock
