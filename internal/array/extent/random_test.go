@@ -161,7 +161,11 @@ func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	checkpoints, lost, full, audited, waited, failed, passed := 0, 0, 0, 0, 0, 0, 0
 	for round := range uint64(40) {
-		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
+		extents, thick := []int{1, int(round % 3)}, uint64(1500)
+		if round%8 == 4 || round%8 == 7 { // a thick volume has leaves that may be absent, too
+			extents, thick = []int{10, 2}, 70000
+		}
+		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), extents...)
 		r.spread = round%3 < 2
 		r.leafBytes = []uint64{node.DefaultLeafBytes, 0, 5000, 0}[round%4]
 		r.arena.nodes.LeafBytes = r.leafBytes
@@ -174,7 +178,7 @@ func TestRandom(t *testing.T) {
 		}
 		r.add(70000, false)
 		r.add(300, false)
-		r.add(1500, true)
+		r.add(thick, true)
 		for step := range 500 {
 			name := r.name
 			r.name = fmt.Sprintf("%s, step %d", name, step)
