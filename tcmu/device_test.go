@@ -662,6 +662,46 @@ func TestResetInService(t *testing.T) {
 	}
 }
 
+// TestKeptOverAReset: a command that is kept, or comes to be, when somebody resets the ring can be given back, and takes nothing
+// from the one that has its number now.
+func TestKeptOverAReset(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		got := make(chan *tcmu.Command, 2)
+		r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+			for _, c := range b {
+				if c.CDB[0] == cdbTest[0] {
+					c.Complete(0, nil, tcmu.All)
+					continue
+				}
+				got <- c
+			}
+		}})
+		r.send(cdbTest, nil, 0).Wait()
+		r.send(cdbWrite, make([]byte, 512), 0)
+		c := <-got
+		if before {
+			c.Keep(0, nil, tcmu.All)
+		}
+		r.Reset()
+		again := r.send(cdbWrite, make([]byte, 512), 0)
+		if !before && !c.Keep(0, nil, tcmu.All) {
+			t.Error("it is not kept")
+		}
+		if err := c.Free(); err != nil {
+			t.Error(err)
+		}
+		r.ended <- <-r.ended
+		if err := r.Err(); err != nil || r.InFlight() != 1 {
+			t.Errorf("kept before: %v: the kernel says %v, %d are in flight", before, err, r.InFlight())
+		}
+		r.close(tcmu.ErrFault)
+		r.Reset()
+		if s := again.Wait().Status; s != 8 {
+			t.Errorf("the command that came behind the reset has status %#x", s)
+		}
+	}
+}
+
 // TestCloseWaits: the mapping stays until the last command has ended.
 func TestCloseWaits(t *testing.T) {
 	got := make(chan *tcmu.Command, 1)

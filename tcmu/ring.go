@@ -192,18 +192,16 @@ func (d *Device) complete(c *Command, r *cmdResponse) {
 // answer writes a response into the oldest entry, whichever command that was of,
 // and lets the tail pass it. Preconditions: mu is held.
 func (d *Device) answer(c *Command, r *cmdResponse) {
-	if d.pass(); d.wasReset() { // the kernel has ended the command, and may write others there
-		d.retire(c)
-		return
+	if d.pass(); !d.wasReset() { // else the kernel has ended the command, and may write others there
+		s := d.slots.pop()
+		e := (*cmdResponse)(unsafe.Pointer(&d.ring[s.off]))
+		lenOp := e.lenOp
+		*e = *r
+		e.lenOp, e.cmdID = lenOp, c.id
+		d.advance(s)
+		d.pass()
+		d.dirty.Store(true)
 	}
-	s := d.slots.pop()
-	e := (*cmdResponse)(unsafe.Pointer(&d.ring[s.off]))
-	lenOp := e.lenOp
-	*e = *r
-	e.lenOp, e.cmdID = lenOp, c.id
-	d.advance(s)
-	d.pass()
-	d.dirty.Store(true)
 	if r.uflags&uflagKeepBuf != 0 {
 		c.state = stateKept
 		return
