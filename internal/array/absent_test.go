@@ -375,6 +375,7 @@ func TestStopBesideALateLeaf(t *testing.T) {
 		t.Errorf("it has stopped: %v, the count has ended: %v", stopped, counted)
 	}
 	absent := r.a.arena.Absent()
+	r.clock.Run() // nobody looks for what comes any longer
 	for _, fn := range s.held {
 		fn()
 	}

@@ -96,13 +96,14 @@ func (t *Table) Read(k Key) *ticket.Queue {
 	return &x.wait
 }
 
-// Close has nothing happen any more when a leaf comes. Preconditions: nobody waits for one.
-func (t *Table) Close() { t.closed = true }
+// Close forgets what is being read: nothing happens when it comes. Preconditions: nobody waits for it.
+func (t *Table) Close() { t.closed, t.reads = true, nil }
 
 func (t *Table) arrived(x *reading, page []byte, err error) {
-	if delete(t.reads, x.key); t.closed {
+	if t.closed {
 		return
 	}
+	delete(t.reads, x.key)
 	if err = t.Hooks.Put(x.key, page, err); err != nil {
 		t.failed++
 	}
