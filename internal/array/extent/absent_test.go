@@ -223,3 +223,42 @@ func TestKeptLeafKeepsItsMark(t *testing.T) {
 		t.Errorf("%d leaves are absent", n)
 	}
 }
+
+// TestVolumeGoesWhileItsLeafFails: a volume goes while an audit waits for a leaf of it, which cannot be read. The audit takes no leaf
+// of the next volume for that one.
+func TestVolumeGoesWhileItsLeafFails(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes, r.depth = 1, 3
+	r.bound()
+	vols := []*volume{r.add(3*node.LeafSectors, false), r.add(3*node.LeafSectors, false)}
+	for _, v := range vols {
+		g, ok := v.m.Allocate(0)
+		if !ok {
+			t.Fatal("there is no space")
+		}
+		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 2 {
+		t.Fatalf("%d leaves are absent", n)
+	}
+	k := node.LeafKey(vols[0].id, 0)
+	r.ckpt.store[string(k.Bytes())] = r.ckpt.store[string(k.Bytes())][:8]
+	u, goes := r.audit(), false
+	for u.Wait = true; u.Step(1000); {
+		waits := false
+		for waits = u.Await(func() { waits = false }); waits; r.deliver(1) {
+			if !goes {
+				goes = true
+				r.remove(vols[0])
+			}
+		}
+	}
+	r.compareAudit(u)
+	if r.arena.Demand().Failed() != 1 || !goes {
+		t.Errorf("%d leaves could not be read, and the volume goes: %v", r.arena.Demand().Failed(), goes)
+	}
+}
