@@ -181,7 +181,9 @@ const readAhead = 16
 func (a *Arena) passOver(g *garbage) bool {
 	top := len(g.list) - 1
 	k := node.LeafKey(g.list[top].vol, g.list[top].index)
-	if _, lost := a.away.lost[k]; !lost && !a.loading {
+	if _, lost := a.away.lost[k]; lost {
+		a.away.passed++
+	} else if !a.loading {
 		if !a.away.rest {
 			a.away.Read(demandOf(k))
 			a.readNext(g, top)
