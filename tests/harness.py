@@ -417,7 +417,7 @@ class Daemon(Server):
 
     def metrics(self) -> Metrics:
         """Scrape /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as r:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as r:
             return Metrics(r.read().decode())
 
     def cli(self, *args: Any, **kw: Any) -> Result:

@@ -173,7 +173,7 @@ def test_addresses_that_are_printed_can_be_reached(tmp_path: Path) -> None:
         assert ready and ready[1] == f"127.0.0.1:{d.port}" and ready[2] == f"http://127.0.0.1:{d.metrics_port}/metrics"
         status = d.cli_json("status")
         assert status["page"] == f"http://127.0.0.1:{d.metrics_port}/" and status["portal"] == f"127.0.0.1:{d.port}"
-        with urllib.request.urlopen(ready[2], timeout=10) as r:
+        with urllib.request.urlopen(ready[2], timeout=60) as r:
             assert r.status == 200
 
 
@@ -192,9 +192,9 @@ def test_metrics_answer_to_no_foreign_name(daemon: Daemon) -> None:
     for path in ("/metrics", "/", "/api/v1/status"):
         q = urllib.request.Request(base + path, headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError) as e:
-            urllib.request.urlopen(q, timeout=10)
+            urllib.request.urlopen(q, timeout=60)
         assert e.value.code == 403, path
-        with urllib.request.urlopen(base + path, timeout=10) as r:
+        with urllib.request.urlopen(base + path, timeout=60) as r:
             assert r.status == 200
 
 

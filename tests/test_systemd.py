@@ -89,7 +89,7 @@ def luns(at: int) -> str:
 
 def metrics(at: int) -> str:
     """Return the metrics at a port."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{at}/metrics", timeout=20) as r:
+    with urllib.request.urlopen(f"http://127.0.0.1:{at}/metrics", timeout=60) as r:
         return r.read().decode()
 
 
