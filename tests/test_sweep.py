@@ -15,9 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import pytest
 from harness import REPO, binary, free_port, run
+from later import Later
+
+duckdb = Later("duckdb")
 
 PLANS = REPO / "testdata" / "sweeps"
 
