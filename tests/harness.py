@@ -450,7 +450,7 @@ class Tgtd(Server):
 
     def __enter__(self) -> Tgtd:
         self.spawn(["tgtd", "-f", "-C", self.control, "--iscsi", f"portal=127.0.0.1:{self.port}"])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
