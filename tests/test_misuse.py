@@ -106,6 +106,7 @@ def none_waits(d: Daemon, *command: object) -> tuple[bool, str]:
     return longest < max(1, took / 4), f"a list waited {longest:.1f} s of the {took:.1f} s"
 
 
+@pytest.mark.slow
 def test_others_do_not_wait_for_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To make a pool of 1,000 mdisks is to sync thousands of files, and to delete it to unlink them.
 

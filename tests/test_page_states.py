@@ -24,6 +24,8 @@ from viewing import DESK, PHONE, SIZE, Viewer, expect
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.slow  # a browser and daemons of their own, for states that are rare
+
 Opened = Callable[[Daemon], Viewer]
 
 

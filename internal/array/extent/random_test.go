@@ -135,7 +135,11 @@ func (r *rig) addFitting(sectors int) {
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	checkpoints, lost, full, audited, waited := 0, 0, 0, 0, 0
-	for round := range uint64(40) {
+	rounds := uint64(40)
+	if testing.Short() {
+		rounds = 15
+	}
+	for round := range rounds {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
 		r.leafBytes = []uint64{node.DefaultLeafBytes, 0, 5000, 0}[round%4]
@@ -204,7 +208,7 @@ func TestRandom(t *testing.T) {
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
-	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 {
+	if !testing.Short() && (checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150) {
 		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits, %d waits for leaves: the test shows too little", checkpoints, lost, full, audited, waited)
 	}
 }
