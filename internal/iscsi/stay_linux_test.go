@@ -205,7 +205,7 @@ func TestStayHears(t *testing.T) {
 		}
 		ended <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := r.portal.Hold(ctx, false); err != nil {
 		t.Errorf("a session that has no command under way: %v", err)

@@ -16,7 +16,7 @@ var proofs = flag.Bool("proofs", false, "run the cases that are marked as proofs
 
 // longest are those of the documents' scenarios that compute for seconds or for minutes.
 var longest = map[string]bool{
-	"000-areas.yaml": true, "000-destaging.yaml": true, "001-nodes.yaml": true, "001-small.yaml": true, "002-transactions.yaml": true, "003-zeroing.yaml": true, "004-compile.yaml": true,
+	"000-areas.yaml": true, "000-destaging.yaml": true, "001-nodes.yaml": true, "001-small.yaml": true, "002-transactions.yaml": true, "002-traces.yaml": true, "003-zeroing.yaml": true, "004-compile.yaml": true,
 }
 
 // left are cases that only -proofs runs, and the proof of replicates: two compute for minutes, and others for up to ten

@@ -160,7 +160,11 @@ func (r *rig) addFitting(sectors int) {
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	checkpoints, lost, full, audited, waited, failed, passed := 0, 0, 0, 0, 0, 0, 0
-	for round := range uint64(40) {
+	rounds := uint64(40)
+	if testing.Short() {
+		rounds = 15
+	}
+	for round := range rounds {
 		extents, thick := []int{1, int(round % 3)}, uint64(1500)
 		if round%8 == 4 || round%8 == 7 { // a thick volume has leaves that may be absent, too
 			extents, thick = []int{10, 2}, 70000
@@ -250,7 +254,7 @@ func TestRandom(t *testing.T) {
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
-	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 || failed < 20 || passed < 5 {
+	if !testing.Short() && (checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 || failed < 20 || passed < 5) {
 		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits, %d waits for leaves, %d of them in vain, %d leaves passed over: the test shows too little",
 			checkpoints, lost, full, audited, waited, failed, passed)
 	}
