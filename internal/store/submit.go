@@ -44,8 +44,7 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 		if s.instant && !ends && (!io.Write || io.N <= budget) && !m.clashes(io) {
 			if io.Write {
 				budget -= io.N
-				io.Err = m.transferWith(io, &m.own)
-				m.hot.put(io.Off, m.own.list[0])
+				io.Err = m.writeAtOnce(io)
 			} else {
 				io.Err = m.readAtOnce(io)
 			}
@@ -114,7 +113,7 @@ func (s *Files) start(list []*xfer) {
 			continue
 		}
 		x.m.users.Add(1)
-		if x.io.Write {
+		if x.near = x.io.Write && x.m.inView(x.io); x.io.Write {
 			x.m.hot.drop(x.io.Off, x.io.N)
 			continue
 		}
@@ -161,6 +160,8 @@ func (x *xfer) toPool() {
 // do carries a transfer out, by calls that wait for the disk.
 func (x *xfer) do() {
 	switch {
+	case x.near && x.m.transferInView(x.io, &x.own):
+		x.err = nil
 	case x.io.Write:
 		x.err = x.m.transferOften(x.io, &x.own)
 	case x.known && readFull(x.m.f, x.list[:], int64(x.io.Off)) == nil && x.m.verify(&x.inner, x.own.list[0]) == nil:
@@ -259,8 +260,10 @@ func (s *Files) finish() {
 		case io.Write && io.Err != nil:
 			m.hot.drop(io.Off, io.N)
 		case io.Write && s.instant:
+			m.hold(io, nil)
 			m.hot.put(io.Off, x.own.list[0])
-		case !io.Write && io.Err == nil && !x.known:
+		case !io.Write && io.Err == nil && !x.known && !x.near:
+			m.hold(io, x.own.list[0])
 			m.heat(io)
 		}
 		s.give(x)
@@ -290,7 +293,7 @@ func (s *Files) give(x *xfer) {
 		s.bufs.put(x.buf)
 	}
 	x.m, x.io, x.buf, x.list[0], x.inner.Vec, x.err = nil, nil, nil, nil, nil, nil
-	x.known, x.stale = false, false
+	x.known, x.stale, x.near = false, false, false
 	if cap(x.followers) > keepFollowers {
 		x.followers = nil
 	}
