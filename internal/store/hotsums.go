@@ -74,9 +74,9 @@ func (m *fileMedium) readAtOnce(io *block.IO) error {
 	return m.transferWith(io, &m.own)
 }
 
-// writeAtOnce writes where nothing waits for a disk.
-func (m *fileMedium) writeAtOnce(io *block.IO) (err error) {
-	if !m.inView(io) || !m.transferInView(io, &m.own) {
+// writeAtOnce writes where nothing waits for a disk; near tells whether the mapping has all of it.
+func (m *fileMedium) writeAtOnce(io *block.IO, near bool) (err error) {
+	if !near || !m.transferInView(io, &m.own) {
 		if err = m.transferWith(io, &m.own); err == nil {
 			m.hold(io, nil)
 		}

@@ -192,6 +192,45 @@ func TestView(t *testing.T) {
 	v.close()
 }
 
+// TestDestageAtOnce: a batch of writes of pages that are there is done before Submit returns, and one of pages that
+// are not, or of more, is not all done there: others may wait for the executor.
+func TestDestageAtOnce(t *testing.T) {
+	v := openViewed(t, folder(t, true))
+	defer v.close()
+	// batch writes n times so many bytes, and returns how many of these writes ended at once.
+	batch := func(n int, bytes uint64) (atOnce int) {
+		t.Helper()
+		var ios []*block.IO
+		ended := make(chan error, n)
+		for i := range n {
+			ios = append(ios, &block.IO{Write: true, Off: uint64(i) * bytes, N: bytes, Vec: [][]byte{make([]byte, bytes)}, Done: func(io *block.IO) { ended <- io.Err }})
+		}
+		v.exec.Lock()
+		v.m.Submit(ios)
+		atOnce = len(ended)
+		v.exec.Unlock()
+		for range n {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		return atOnce
+	}
+	if n := batch(256, 4096); n != smallBatch/4096 {
+		t.Errorf("%d of 256 writes into holes were done at once", n)
+	}
+	if n := batch(256, 4096); n != 256 {
+		t.Errorf("%d of 256 writes of pages that are there were done at once", n)
+	}
+	if n := batch(512, 4096); n != 256 {
+		t.Errorf("%d of 512 writes were done at once, 256 of them into holes", n)
+	}
+	batch(8, 256<<10)
+	if n := batch(8, 256<<10); n != 0 {
+		t.Errorf("%d of 8 large writes were done at once", n)
+	}
+}
+
 // TestViewBeside: goroutines read and write an mdisk in memory at the same time, each its own pages and all of them one
 // part, beside the executor and at it.
 func TestViewBeside(t *testing.T) {

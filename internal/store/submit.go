@@ -18,6 +18,11 @@ const (
 // for a disk: handing them over would cost more.
 const smallBatch = 64 << 10
 
+// nearShare is what part of its bytes a small write counts that the mapping has: it is a copy, and two calls less.
+// A batch of the destager, 256 pages, is so done at once. As goroutines do it, each write has a place in the queue,
+// with which all that follow are compared.
+const nearShare = 16
+
 // Submit does at once what cannot wait, and begins the rest. Transfers of an mdisk that touch the
 // same sectors keep their order; class and deadline are not looked at.
 func (m *fileMedium) Submit(ios []*block.IO) {
@@ -41,10 +46,14 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 			}
 			continue
 		}
-		if s.instant && !ends && (!io.Write || io.N <= budget) && !m.clashes(io) {
+		cost, near := io.N, io.Write && m.inView(io)
+		if near && io.N <= smallBatch {
+			cost /= nearShare
+		}
+		if s.instant && !ends && (!io.Write || cost <= budget) && !m.clashes(io) {
 			if io.Write {
-				budget -= io.N
-				io.Err = m.writeAtOnce(io)
+				budget -= cost
+				io.Err = m.writeAtOnce(io, near)
 			} else {
 				io.Err = m.readAtOnce(io)
 			}
