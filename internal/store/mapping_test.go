@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ import (
 // viewFS counts the calls for data and checksums of files that are mapped.
 type viewFS struct {
 	FS
-	calls int // only touched on the executor
+	calls atomic.Int64
 }
 
 type viewFile struct {
@@ -33,12 +34,12 @@ func (v *viewFS) OpenData(path string) (DataFile, error) {
 }
 
 func (f viewFile) Readv(vec [][]byte, off int64) (int, error) {
-	f.fs.calls++
+	f.fs.calls.Add(1)
 	return f.osFile.Readv(vec, off)
 }
 
 func (f viewFile) Writev(vec [][]byte, off int64) (int, error) {
-	f.fs.calls++
+	f.fs.calls.Add(1)
 	return f.osFile.Writev(vec, off)
 }
 
@@ -95,11 +96,11 @@ func (v *viewed) transfer(write bool, off uint64, b []byte) (err error) {
 // write writes n bytes, by so many calls.
 func (v *viewed) write(what string, off uint64, n int, with byte, calls int) {
 	v.t.Helper()
-	before := v.fs.calls
+	before := v.fs.calls.Load()
 	if err := v.transfer(true, off, bytes.Repeat([]byte{with}, n)); err != nil {
 		v.t.Fatalf("%s: %v", what, err)
 	}
-	if now := v.fs.calls - before; now != calls {
+	if now := v.fs.calls.Load() - before; now != int64(calls) {
 		v.t.Errorf("%s: %d calls for a write, not %d", what, now, calls)
 	}
 }
@@ -107,14 +108,14 @@ func (v *viewed) write(what string, off uint64, n int, with byte, calls int) {
 // reads reads n bytes, a few times, by that many calls altogether.
 func (v *viewed) reads(what string, off uint64, n int, with byte, most int) {
 	v.t.Helper()
-	before := v.fs.calls
+	before := v.fs.calls.Load()
 	for range 5 {
 		got := make([]byte, n)
 		if err := v.transfer(false, off, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{with}, n)) {
 			v.t.Fatalf("%s: it reads %x..., not %x: %v", what, got[0], with, err)
 		}
 	}
-	if now := v.fs.calls - before; now > most {
+	if now := v.fs.calls.Load() - before; now > int64(most) {
 		v.t.Errorf("%s: %d calls for five reads, more than %d", what, now, most)
 	}
 }
