@@ -57,10 +57,14 @@ func (h *hotSums) drop(off, n uint64) {
 
 // readAtOnce reads where nothing waits for a disk.
 func (m *fileMedium) readAtOnce(io *block.IO) error {
+	if m.inView(io) && m.transferInView(io, &m.own) {
+		return nil
+	}
 	sums := m.hot.find(io.Off, io.N)
 	if sums == nil || io.Class == block.ClassScrub {
 		err := m.transferWith(io, &m.own)
 		if err == nil {
+			m.hold(io, m.own.list[0])
 			m.heat(io)
 		}
 		return err
@@ -69,10 +73,22 @@ func (m *fileMedium) readAtOnce(io *block.IO) error {
 		return err
 	}
 	if m.verify(io, sums) == nil {
+		m.hold(io, sums)
 		return nil
 	}
 	m.hot.drop(io.Off, io.N)
 	return m.transferWith(io, &m.own)
+}
+
+// writeAtOnce writes where nothing waits for a disk; near tells whether the mapping has all of it.
+func (m *fileMedium) writeAtOnce(io *block.IO, near bool) (err error) {
+	if !near || !m.transferInView(io, &m.own) {
+		if err = m.transferWith(io, &m.own); err == nil {
+			m.hold(io, nil)
+		}
+	}
+	m.hot.put(io.Off, m.own.list[0])
+	return err
 }
 
 // heat is told of a read whose checksums were not there. The second time that a part is met in its

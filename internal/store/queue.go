@@ -27,6 +27,7 @@ type xfer struct {
 	got   [2]int32 // answers of a ring: of the data, of the checksums
 	wants uint8    // how many are outstanding
 	known bool     // the checksums were in memory: own has them
+	near  bool     // the mapping has all of it
 	stale bool     // these did not match, or the read failed: they are to be dropped
 
 	// The queue's:
