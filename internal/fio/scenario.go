@@ -126,6 +126,9 @@ func (s *builder) named(name string) (any, bool) {
 	return nil, false
 }
 
+// endless is a length in bytes that no job reaches.
+const endless = 1 << 62
+
 // length sets the part of the volume, and when the job begins and ends.
 func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	o := j.Options
@@ -150,8 +153,11 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	if err != nil {
 		return err
 	}
-	if timed {
-		bytes = 1 << 62
+	// Each clone has the length, and the simulated job is all of them.
+	if clones := uint64(max(clonesOf(o), 1)); timed || bytes > endless/clones {
+		bytes = endless
+	} else {
+		bytes *= clones
 	}
 	if text := o["ramp_time"]; text != "" && text != "0" {
 		s.unknown["ramp_time"] = true // its I/Os would be in the figures
@@ -177,8 +183,8 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	return nil
 }
 
-// lengthOf returns after how many bytes a job ends that no time ends before; sized is false if that is the end of a device
-// of unknown size.
+// lengthOf returns after how many bytes each clone of a job ends that no time ends before; sized is false if that is the
+// end of a device of unknown size.
 func lengthOf(o Options) (bytes uint64, sized bool, err error) {
 	size, sized, err := sizeOf(o)
 	if err != nil {
@@ -202,7 +208,7 @@ func lengthOf(o Options) (bytes uint64, sized bool, err error) {
 	}
 	if text := o["loops"]; text != "" && text != "1" {
 		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil || n == 0 || bytes > 1<<62/n {
+		if err != nil || n == 0 || bytes > endless/n {
 			return 0, false, fmt.Errorf("loops=%s is not a number of at least 1", text)
 		}
 		bytes *= n
