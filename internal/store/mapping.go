@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"math/bits"
 	"runtime/debug"
 
@@ -61,7 +62,7 @@ type view struct {
 func (m *fileMedium) openView() {
 	data, ok := m.f.(viewer)
 	sums, ok2 := m.sums.(viewer)
-	if !ok || !ok2 || !m.s.instant || m.size > uint64(maxInt-sumHeader) {
+	if !ok || !ok2 || !m.s.instant || m.size > math.MaxInt-sumHeader {
 		return
 	}
 	d, c := data.View(int64(m.size)), sums.View(sumAt(m.size))
@@ -69,8 +70,6 @@ func (m *fileMedium) openView() {
 		m.view = view{data: d, sums: c, held: makePageBits(m.size)}
 	}
 }
-
-const maxInt = int(^uint(0) >> 1)
 
 // inView tells whether a transfer may be done by the mapping. Preconditions: the executor is held.
 func (m *fileMedium) inView(io *block.IO) bool {
