@@ -18,21 +18,14 @@ func TestOrphanSparesThePageOfGarbage(t *testing.T) {
 	r.mapBytes = 1
 	r.bound()
 	v := r.add(70000, false)
-	first := func(at uint64) {
-		g, ok := v.m.Allocate(at >> layout.WindowShift)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, at, 8, sector{block.Data, g<<layout.WindowShift + at%layout.WindowSectors})
-	}
-	first(0)
+	r.first(v, 0)
 	r.finish()
-	first(5 * layout.WindowSectors) // the leaf is dirty, and before the page above it
+	r.first(v, 5*layout.WindowSectors) // the leaf is dirty, and before the page above it
 	ck := r.arena.Checkpoint()
 	ck.Begin(r.ckpt.put)
 	r.ckpt.next, r.ckpt.running = len(r.edits), true
 	r.do(v, 0, node.LeafSectors, sector{})
-	first(9 * layout.WindowSectors) // another leaf comes in its place
+	r.first(v, 9*layout.WindowSectors) // another leaf comes in its place
 	k := node.LeafKey(v.id, 0)
 	for s := r.arena.slotAt(k); r.arena.nodes.At(uint32(s.Value())).Dirty; {
 		if !ck.Next() {
@@ -69,17 +62,10 @@ func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
 	r.mapBytes = 1
 	r.bound()
 	v := r.add(3*node.LeafSectors, false)
-	first := func(at uint64) {
-		g, ok := v.m.Allocate(at >> layout.WindowShift)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, at, 8, sector{block.Data, g << layout.WindowShift})
-	}
-	first(0)
-	first(node.LeafSectors)
+	r.first(v, 0)
+	r.first(v, node.LeafSectors)
 	r.finish()
-	first(layout.WindowSectors) // the first leaf is dirty
+	r.first(v, layout.WindowSectors) // the first leaf is dirty
 	ck := r.arena.Checkpoint()
 	ck.Begin(r.ckpt.put)
 	for ck.Next() {
@@ -105,11 +91,7 @@ func TestPageGoneSinceItWasRead(t *testing.T) {
 	r.bound()
 	v := r.add(4*node.LeafSectors, false)
 	for leaf := range uint64(4) {
-		g, ok := v.m.Allocate(leaf * node.Fanout)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, leaf*node.LeafSectors)
 	}
 	r.finish()
 	for range 2 {
@@ -143,11 +125,7 @@ func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
 	v := r.add(3*node.LeafSectors, false)
 	k := node.LeafKey(v.id, 0)
 	cut := func() {
-		g, ok := v.m.Allocate(0)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, 0)
 		r.finish()
 		for range 2 {
 			r.arena.Evict(1 << 20)
@@ -199,11 +177,7 @@ func TestKeptLeafKeepsItsMark(t *testing.T) {
 	r.bound()
 	v := r.add(3*node.LeafSectors, false)
 	for leaf := range uint64(2) {
-		g, ok := v.m.Allocate(leaf * node.Fanout)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, leaf*node.LeafSectors)
 	}
 	r.finish()
 	nd := r.arena.nodes.At(uint32(r.arena.slotAt(node.LeafKey(v.id, 0)).Value()))
@@ -232,11 +206,7 @@ func TestVolumeGoesWhileItsLeafFails(t *testing.T) {
 	r.bound()
 	vols := []*volume{r.add(3*node.LeafSectors, false), r.add(3*node.LeafSectors, false)}
 	for _, v := range vols {
-		g, ok := v.m.Allocate(0)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, 0)
 	}
 	r.finish()
 	for range 2 {

@@ -124,6 +124,16 @@ func (r *rig) count(list []sector, n int) {
 	}
 }
 
+// first writes eight sectors where nothing was written before.
+func (r *rig) first(v *volume, at uint64) {
+	r.t.Helper()
+	g, ok := v.m.Allocate(at >> layout.WindowShift)
+	if !ok {
+		r.t.Fatal("there is no space")
+	}
+	r.do(v, at, 8, sector{block.Data, g<<layout.WindowShift + at%layout.WindowSectors})
+}
+
 // add makes a volume.
 func (r *rig) add(sectors uint64, thick bool) *volume {
 	v := &volume{id: r.next, thick: thick, sectors: make([]sector, sectors)}
