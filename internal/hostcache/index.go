@@ -103,6 +103,7 @@ type Index struct {
 	resident int64 // resident blocks
 	pinned   int64
 	policy   policy
+	recency  bool // the policy is lru, of blocks that have one size: replace does the work
 
 	nodes []node
 	meta  []uint8
@@ -148,6 +149,8 @@ func New(cfg Config) (*Index, error) {
 		return nil, err
 	}
 	ix.policy = p
+	_, ix.recency = p.(*lru)
+	ix.recency = ix.recency && !cfg.Sized
 	ix.layOut(cfg.Capacity)
 	p.resize(cfg.Capacity)
 	return ix, nil
@@ -205,7 +208,11 @@ func (ix *Index) Access(k Key, size uint32) bool {
 	s := ix.findHash(k, h)
 	if s != 0 && ix.meta[s]&stateMask < firstGhost {
 		ix.stats.Hits++
-		ix.policy.hit(s)
+		if ix.recency {
+			ix.renew(s)
+		} else {
+			ix.policy.hit(s)
+		}
 		return true
 	}
 	ix.stats.Misses++
@@ -363,6 +370,9 @@ func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
 		ix.stats.Refused++
 		return 0
 	}
+	if ix.recency && ix.used == ix.capacity {
+		return ix.replace(k, h)
+	}
 	state, ok := ix.policy.admit(k, g, w)
 	if !ok {
 		ix.stats.Refused++
@@ -379,6 +389,23 @@ func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
 	ix.stats.Inserted++
 	ix.bitmaps.clear(s - numLists)
 	ix.policy.place(s, state)
+	return s
+}
+
+// replace is insert for lru if there is no room: what admit, take and place do together. The oldest block
+// leaves, and the new one has its slot and its place in all counts. One that is not pinned has to be there.
+func (ix *Index) replace(k Key, h uint64) uint32 {
+	s := ix.victim(inCache)
+	ix.stats.Evicted++
+	if ix.cfg.OnEvict != nil {
+		ix.cfg.OnEvict(Slot(s)-numLists, ix.nodes[s].key)
+	}
+	ix.unput(s)
+	ix.nodes[s].key, ix.meta[s] = k, inCache
+	ix.put(h, s)
+	ix.stats.Inserted++
+	ix.bitmaps.clear(s - numLists)
+	ix.renew(s)
 	return s
 }
 
