@@ -12,7 +12,7 @@
 //	slots   [ 8 list heads | resident blocks, one a frame | ghosts ]
 //	nodes   disk and block number, neighbours in a list        16 bytes a slot
 //	meta    list, pins, small counter                          1
-//	table   open addressing: slot numbers, distances, tags          6.7
+//	table   buckets of a cache line: slot numbers, tags         6.9
 //	valid, dirty   a bit a sector of each frame                (bitmaps)
 //
 // Ghosts are blocks that left and that the policy remembers; they have a slot

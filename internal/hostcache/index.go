@@ -103,6 +103,7 @@ type Index struct {
 	resident int64 // resident blocks
 	pinned   int64
 	policy   policy
+	recency  bool // the policy is lru, of blocks that have one size: replace does the work
 
 	nodes []node
 	meta  []uint8
@@ -131,12 +132,6 @@ type Stats struct {
 	Switches     int64 // changes of policy by Auto
 }
 
-// slots hands out slot numbers from a range: those that came back first.
-type slots struct {
-	fresh, end uint32 // never used yet
-	free       uint32 // chain through node.next, 0 ends it
-}
-
 // New makes an Index.
 func New(cfg Config) (*Index, error) {
 	if err := cfg.check(); err != nil {
@@ -148,6 +143,8 @@ func New(cfg Config) (*Index, error) {
 		return nil, err
 	}
 	ix.policy = p
+	_, ix.recency = p.(*lru)
+	ix.recency = ix.recency && !cfg.Sized
 	ix.layOut(cfg.Capacity)
 	p.resize(cfg.Capacity)
 	return ix, nil
@@ -201,11 +198,15 @@ func (ix *Index) layOut(capacity int64) {
 // Access is one reference of a workload: a hit tells the policy, a miss inserts
 // the block (size in bytes with Sized, else ignored). It tells whether it hit.
 func (ix *Index) Access(k Key, size uint32) bool {
-	h := mix(k)
+	h := hash(k)
 	s := ix.findHash(k, h)
 	if s != 0 && ix.meta[s]&stateMask < firstGhost {
 		ix.stats.Hits++
-		ix.policy.hit(s)
+		if ix.recency {
+			ix.renew(s)
+		} else {
+			ix.policy.hit(s)
+		}
 		return true
 	}
 	ix.stats.Misses++
@@ -220,10 +221,9 @@ func (ix *Index) Ahead(keys []Key) uint32 {
 	var at [AheadMax]uint32
 	t := &ix.table
 	for i, k := range keys {
-		at[i] = uint32(t.home(mix(k)))
-	}
-	for i := range keys {
-		at[i] = t.entries[at[i]] & t.slotMask
+		h := hash(k)
+		b := &t.buckets[t.home(h)]
+		at[i] = b.slots[place(b.matches(tag(h))|lastPlace)]
 	}
 	sum := uint32(0)
 	for _, s := range at[:len(keys)] {
@@ -261,7 +261,7 @@ func (ix *Index) Insert(k Key) Slot {
 		panic(fmt.Sprintf("hostcache: insert of %x, which is resident", uint64(k)))
 	}
 	ix.stats.Misses++
-	s := ix.insert(k, mix(k), g, 1)
+	s := ix.insert(k, hash(k), g, 1)
 	if s == 0 {
 		return None
 	}
@@ -351,119 +351,4 @@ func (ix *Index) slot(s Slot) uint32 {
 		panic(fmt.Sprintf("hostcache: slot %d holds no block", s))
 	}
 	return t
-}
-
-// insert gives k, whose hash is h, a slot; g is its ghost or 0. It returns 0 if there is no room.
-func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
-	w := int64(1)
-	if ix.sizes != nil {
-		w = int64(size)
-	}
-	if w > ix.capacity || ix.pinned == ix.resident && ix.used+w > ix.capacity {
-		ix.stats.Refused++
-		return 0
-	}
-	state, ok := ix.policy.admit(k, g, w)
-	if !ok {
-		ix.stats.Refused++
-		return 0
-	}
-	s := ix.take(&ix.frames)
-	ix.nodes[s].key, ix.meta[s] = k, stateFree
-	if ix.sizes != nil {
-		ix.sizes[s] = size
-	}
-	ix.put(h, s)
-	ix.used += w
-	ix.resident++
-	ix.stats.Inserted++
-	ix.bitmaps.clear(s - numLists)
-	ix.policy.place(s, state)
-	return s
-}
-
-// take returns an unused slot; callers keep within the bounds.
-func (ix *Index) take(from *slots) uint32 {
-	if s := from.free; s != 0 {
-		from.free = ix.nodes[s].next
-		return s
-	}
-	s := from.fresh
-	if s == from.end {
-		panic("hostcache: internal error: a policy overran its slots")
-	}
-	from.fresh++
-	if int(s) == len(ix.nodes) { // Sized only
-		ix.nodes = append(ix.nodes, node{})
-		ix.meta = append(ix.meta, 0)
-		ix.sizes = append(ix.sizes, 0)
-	}
-	return s
-}
-
-// release gives back the slot of a block, resident or ghost, that is on no list.
-func (ix *Index) release(s uint32) {
-	ix.unput(s)
-	if m := ix.meta[s]; m&stateMask < firstGhost {
-		ix.leave(s)
-	}
-	ix.giveBack(s)
-}
-
-// leave accounts for a block that is not resident any more.
-func (ix *Index) leave(s uint32) {
-	ix.used -= ix.weight(s)
-	ix.resident--
-	if m := ix.meta[s]; m&pinMask != 0 {
-		ix.pinned--
-		if m&pinDirty != 0 {
-			ix.dropDirty(s)
-		}
-	}
-}
-
-func (ix *Index) giveBack(s uint32) {
-	ix.meta[s] = stateFree
-	pool := &ix.frames
-	if !ix.cfg.Sized && s >= ix.frames.end {
-		pool = &ix.ghosts
-	}
-	ix.nodes[s].next = pool.free
-	pool.free = s
-}
-
-// evict makes a resident block leave for good; it is on no list.
-func (ix *Index) evict(s uint32) {
-	ix.stats.Evicted++
-	if ix.cfg.OnEvict != nil {
-		ix.cfg.OnEvict(Slot(s)-numLists, ix.nodes[s].key)
-	}
-	ix.release(s)
-}
-
-// demote makes a resident block leave but be remembered, and returns the slot of
-// its ghost. Neither is on a list; links of the ghost are those that the block had.
-func (ix *Index) demote(s uint32, state uint8) uint32 {
-	ix.stats.Evicted++
-	if ix.cfg.OnEvict != nil {
-		ix.cfg.OnEvict(Slot(s)-numLists, ix.nodes[s].key)
-	}
-	ix.leave(s)
-	if ix.cfg.Sized {
-		ix.meta[s] = state
-		return s
-	}
-	g := ix.take(&ix.ghosts)
-	ix.nodes[g], ix.meta[g] = ix.nodes[s], state
-	ix.reput(s, g)
-	ix.giveBack(s)
-	return g
-}
-
-// weight returns what a slot takes of the capacity.
-func (ix *Index) weight(s uint32) int64 {
-	if ix.sizes == nil {
-		return 1
-	}
-	return int64(ix.sizes[s])
 }

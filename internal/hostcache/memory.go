@@ -13,7 +13,7 @@ type Memory struct {
 func (ix *Index) Memory() Memory {
 	m := Memory{
 		Slots:       int64(len(ix.meta)) - numLists,
-		SlotBytes:   int64(len(ix.nodes)*16 + len(ix.meta) + len(ix.sizes)*4 + len(ix.table.entries)*4),
+		SlotBytes:   int64(len(ix.nodes)*16 + len(ix.meta) + len(ix.sizes)*4 + len(ix.table.buckets)*bucketBytes),
 		BitmapBytes: int64(len(ix.bitmaps.valid)+len(ix.bitmaps.dirty)) * 8,
 	}
 	if p, ok := ix.policy.(interface{ bytes() int64 }); ok {

@@ -199,15 +199,28 @@ func verify(t testing.TB, ix *Index) {
 		t.Fatalf("%s: ghosts of %d units, at most %d", ix.Policy(), ghosts, ix.ghostsMax)
 	}
 	entries := int64(0)
-	for i, v := range ix.table.entries {
-		if v == 0 {
-			continue
+	over := make([][classes]int, len(ix.table.buckets))
+	for i := range ix.table.buckets {
+		b := &ix.table.buckets[i]
+		for n, s := range b.slots {
+			if b.tags[n] == 0 {
+				continue
+			}
+			entries++
+			h := hash(ix.nodes[s].key)
+			if b.tags[n] != tag(h) {
+				t.Fatalf("%s: slot %d has tag %x in bucket %d, want %x", ix.Policy(), s, b.tags[n], i, tag(h))
+			}
+			for at := ix.table.home(h); at != i; at = ix.table.after(at) {
+				over[at][class(h)]++
+			}
 		}
-		entries++
-		n := len(ix.table.entries)
-		behind := (i - ix.table.home(mix(ix.nodes[v&ix.table.slotMask].key)) + n) % n
-		if got := ix.distance(v, i); got != behind || ix.table.at(v, behind) != v {
-			t.Fatalf("%s: entry %x at %d is %d behind its home, and says %d", ix.Policy(), v, i, behind, got)
+	}
+	for i := range ix.table.buckets {
+		for c, got := range ix.table.buckets[i].over {
+			if want := over[i][c]; int(got) != want && got != overMax {
+				t.Fatalf("%s: %d slots of class %d are behind bucket %d, which counts %d", ix.Policy(), want, c, i, got)
+			}
 		}
 	}
 	if entries != inTable || ix.table.used != inTable {

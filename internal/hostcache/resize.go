@@ -66,14 +66,14 @@ func (ix *Index) relocate(capacity int64, resident, ghosts []uint32, move func(f
 			resident[i] = to
 		}
 		ix.nodes[to].key, ix.meta[to] = old.nodes[s].key, old.meta[s]
-		ix.put(mix(old.nodes[s].key), to)
+		ix.put(hash(old.nodes[s].key), to)
 		ix.bitmaps.copyFrom(&old.bitmaps, s-numLists, to-numLists)
 	}
 	ghosts = ghosts[max(0, int64(len(ghosts))-ix.ghostsMax):]
 	for i, s := range ghosts {
 		g := ix.take(&ix.ghosts)
 		ix.nodes[g].key, ix.meta[g] = old.nodes[s].key, firstGhost
-		ix.put(mix(ix.nodes[g].key), g)
+		ix.put(hash(ix.nodes[g].key), g)
 		ghosts[i] = g
 	}
 	return ghosts

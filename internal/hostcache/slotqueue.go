@@ -93,3 +93,12 @@ func (q *slotQueue) each(fn func(s uint32)) {
 		fn(q.nodes[n].slot)
 	}
 }
+
+// between tells whether an entry whose home is home and that is at j must stay
+// behind the gap: going round from the gap, its home comes first.
+func between(gap, home, j int) bool {
+	if gap < j {
+		return gap < home && home <= j
+	}
+	return gap < home || home <= j
+}
