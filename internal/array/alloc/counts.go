@@ -4,6 +4,7 @@ package alloc
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
@@ -76,6 +77,22 @@ func (c *Counts) Of(g uint64) (n uint32) {
 	n = uint32(x.once[e%countExtents] >> in(g) & 1)
 	if more := x.more[e%countExtents]; more != nil {
 		n += more[in(g)]
+	}
+	return n
+}
+
+// Bytes returns the memory that the counts take.
+func (c *Counts) Bytes() (n uint64) {
+	for _, x := range c.chunks {
+		if x == nil {
+			continue
+		}
+		n += uint64(unsafe.Sizeof(*x))
+		for _, t := range x.more {
+			if t != nil {
+				n += uint64(unsafe.Sizeof(*t))
+			}
+		}
 	}
 	return n
 }

@@ -123,3 +123,16 @@ func (s *Space) Recount(g uint64, t *Tenant) {
 	}
 	s.setRefs(x, g, was, was+1)
 }
+
+// Uncount takes back what Recount has counted. Nobody hears of a grain that is free then: nothing of it is
+// in use yet.
+func (s *Space) Uncount(g uint64) {
+	x := s.extent(g)
+	was := s.refs(x, g)
+	if was == 0 {
+		panic("alloc: a grain was uncounted more often than counted")
+	}
+	if s.setRefs(x, g, was, was-1); was == 1 {
+		s.vacate(x, g)
+	}
+}

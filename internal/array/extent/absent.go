@@ -30,7 +30,6 @@ type away struct {
 	rest    bool                  // no leaf of the garbage is read any more
 	err     error                 // of the first that could not be read while maps were loaded
 	inCalls int                   // leaves that were read within a call of a running array
-	guessed bool                  // AnchorCost has come by one
 
 	// Where Evict goes on, and how often it has been everywhere in vain.
 	vol    uint32

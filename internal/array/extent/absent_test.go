@@ -181,7 +181,7 @@ func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
 	list := []cutOff{}
 	for i := range uint64(n) {
 		list = append(list, cutOff{vol: 1, index: i, slot: window.Absent(Sums{Data: 8})})
-		a.deadKeys[node.LeafKey(1, n-1+i)] = struct{}{}
+		a.acct.Dead[node.LeafKey(1, n-1+i)] = 0
 	}
 	a.garbage, a.away.leaves = []garbage{{list: list}}, n
 	a.ckpt.Begin(func(_, _ []byte) {})

@@ -1,11 +1,10 @@
-// Maps from what a checkpoint has left: the tree from its leaves up, as its nodes come, then
-// references and homes from the finished tree.
+// Maps from what a checkpoint has left: the tree from its leaves up, as its nodes come, with the
+// references that they have; then homes from the finished tree.
 
 package extent
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,16 +102,27 @@ func (l *Loader) AddNode(key, value []byte) error {
 		l.m, l.level = l.trees[k.Vol], 0
 		delete(l.trees, k.Vol)
 	}
-	if l.m == nil || k.Level >= l.m.levels {
-		a.deadKeys[k] = struct{}{}
-		return nil
+	m := l.m
+	if m == nil || k.Level >= m.levels {
+		if m = a.mapOf(k.Vol); m == nil || k.Level > 0 {
+			a.acct.Dead[k] = 0
+			return nil
+		}
+	} else {
+		l.rise(k.Level)
 	}
-	l.rise(k.Level)
 	id, nd := a.newNode(k, window.KindUnmapped)
 	nd.Persisted, nd.Dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
 	if err := a.nodes.Decode(nd, value); err != nil {
 		return err
+	}
+	if err := m.count(nd); err != nil {
+		return err
+	}
+	if l.m == nil {
+		l.orphan(m, []loaded{{k.Index, window.Child(id)}})
+		return nil
 	}
 	l.attach(nd)
 	l.here = append(l.here, loaded{k.Index, window.Child(id)})
@@ -136,7 +146,7 @@ func (l *Loader) keep(s *window.Slot, nd *node.Node) {
 // rise goes on with nodes of a level: what lies below the one under it has no node above it.
 func (l *Loader) rise(level uint8) {
 	for ; l.level < level; l.level++ {
-		l.orphan(l.below)
+		l.orphan(l.m, l.below)
 		l.below, l.here = l.here, l.below[:0]
 	}
 }
@@ -150,7 +160,7 @@ func (l *Loader) attach(nd *node.Node) {
 			for n < len(l.below) && l.below[n].index < index {
 				n++
 			}
-			l.orphan(l.below[:n])
+			l.orphan(l.m, l.below[:n])
 			l.below = l.below[n:]
 			nd.Slots[i] = window.KindUnmapped
 			if len(l.below) > 0 && l.below[0].index == index {
@@ -171,34 +181,32 @@ func (l *Loader) endVolume() {
 			m.sum = m.slotSums(m.root, m.levels)
 			l.below = l.below[1:]
 		}
-		l.orphan(l.below)
+		l.orphan(m, l.below)
 	}
 	l.m, l.below, l.here = nil, l.below[:0], l.here[:0]
 }
 
-// orphan forgets nodes that nothing leads to, with all below them, and has the next checkpoint remove
+// orphan forgets nodes of a map that nothing leads to, with all below them, and has the next checkpoint remove
 // them.
-func (l *Loader) orphan(list []loaded) {
+func (l *Loader) orphan(m *Map, list []loaded) {
 	a := l.arena
 	for _, x := range list {
 		id, nd := uint32(x.slot.Value()), (*node.Node)(nil)
 		switch x.slot.Kind() {
 		case window.KindAbsent:
-			a.away.leaves--
-			a.liveNodes--
-			a.deadKeys[node.LeafKey(l.m.vol, x.index)] = struct{}{}
+			a.cutOff(m, x.slot, x.index) // who collects it reads it
 			continue
 		case window.KindPacked:
-			id, nd = a.nodes.Unpack(&x.slot, node.LeafKey(l.m.vol, x.index))
+			id, nd = a.nodes.Unpack(&x.slot, node.LeafKey(m.vol, x.index))
 		default:
 			nd = a.nodes.At(id)
 		}
+		m.noting(nd)
 		for i, s := range nd.Slots {
-			switch s.Kind() {
-			case window.KindChild, window.KindPacked, window.KindAbsent:
-				l.orphan([]loaded{{nd.Index<<node.FanoutBits | uint64(i), s}})
-			case window.KindDetail:
-				l.m.dropWindow(s)
+			if s.Leads() {
+				l.orphan(m, []loaded{{nd.Index<<node.FanoutBits | uint64(i), s}})
+			} else {
+				m.dropWindow(s)
 			}
 		}
 		a.freeNode(id, nd)
@@ -239,44 +247,12 @@ func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
 	return err
 }
 
-// ErrBehind says that a map leads behind the end of its space.
-var ErrBehind = errors.New("the map points beyond the end of its space")
-
-// CountReferences counts the references of a loaded map in its space, and takes the grains that
-// nobody had yet. It reads the pages of absent leaves. Preconditions: EndLoading.
-func (m *Map) CountReferences(read Pages) (err error) {
-	grains := uint64(m.space.Grains())
-	count := func(g uint64) {
-		if g >= grains {
-			err = ErrBehind
-			return
-		}
-		m.space.Recount(g, m.tenant)
-	}
-	m.arena.nodes.EachGrain(m.root, count)
-	if err != nil {
-		return err
-	}
-	failed := m.eachAbsent(read, func(nd *node.Node) {
-		for _, s := range &nd.Slots {
-			m.arena.nodes.Windows.EachGrain(s, count)
-		}
-	})
-	return cmp.Or(failed, err)
-}
-
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. It reads the pages of absent leaves. Preconditions: the references of all maps of the space are
-// counted, and the tenant is entitled.
+// first. It reads the pages of absent leaves. Preconditions: EndLoading, and the tenant is entitled.
 func (m *Map) FindHomes(read Pages) error {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return nil
 	}
-	find := func(w uint64, s window.Slot) {
-		if m.homes.Entitled(s) && !m.homes.Adopt(s, w, true) {
-			m.homes.Adopt(s, w, false)
-		}
-	}
-	m.arena.nodes.EachWindow(m.root, m.vol, 0, find)
-	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, find) })
+	m.arena.nodes.EachWindow(m.root, m.vol, 0, m.homes.Find)
+	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, m.homes.Find) })
 }

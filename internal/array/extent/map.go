@@ -4,6 +4,7 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -29,10 +30,11 @@ type Map struct {
 	homes  home.Homes
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool
-	abandoned bool   // no checkpoint writes the root
-	sum       Sums   // of the whole root span
-	leaf      uint64 // index of the one whose windows are being edited, for audits
-	end       uint64 // index of the leaf in which the volume ends
+	abandoned bool          // no checkpoint writes the root
+	sum       Sums          // of the whole root span
+	leaf      uint64        // index of the one whose windows are being edited, for audits
+	notes     *account.List // its own, nil: nothing is noted
+	end       uint64        // index of the leaf in which the volume ends
 }
 
 // Sums counts sectors by state; unmapped is the rest.
@@ -55,6 +57,7 @@ func (a *Arena) NewMap(c Config) *Map {
 		levels: node.LevelsFor(c.Sectors)}
 	m.homes = home.Homes{Space: m.space, Tenant: m.tenant, Windows: &a.nodes.Windows, Vol: c.Volume, Thick: c.Thick}
 	m.SetEnd(c.Sectors)
+	a.acct.Open(c.Volume, c.Space)
 	for len(a.maps) <= int(c.Volume) {
 		a.maps = append(a.maps, nil)
 	}
@@ -132,6 +135,7 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 	shift := node.SpanShift(height - 1)
 	from, last := (max(lo, base)-base)>>shift, (min(hi, base+span)-1-base)>>shift
 	if height == 1 {
+		m.noting(n)
 		delta = m.setSlots(n, base, lo, hi, from, last, to)
 	} else {
 		for i := from; i <= last; i++ {
@@ -187,6 +191,7 @@ func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node.Nod
 	}
 	if level == 0 {
 		m.arena.nodes.Trim()
+		m.readDoomed(node.LeafKey(m.vol, index))
 	}
 	id, n := m.arena.newNode(node.Key{Vol: m.vol, Level: level, Index: index}, *s)
 	*s = window.Child(id)
@@ -233,6 +238,7 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 		i := w >> (node.FanoutBits * uint(height-1)) & (node.Fanout - 1)
 		delta = m.setDataAt(&nd.Slots[i], height-1, base+i<<node.SpanShift(height-1), at, n, phys)
 	} else {
+		m.noting(nd)
 		for end := at + n; at < end; {
 			k := min(layout.WindowSectors-at&(layout.WindowSectors-1), end-at)
 			i := at >> layout.WindowShift & (node.Fanout - 1)

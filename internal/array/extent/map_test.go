@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -82,8 +83,8 @@ func TestAnchorCostOfMuch(t *testing.T) {
 			m.SetState(at+8, at+9, block.Anchored)
 		}
 	}
-	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*per-1, anchorSlots); n != nodes/2*per+nodes/4-1 || slots > nodes+2*per {
-		t.Errorf("%d grains, after a look at %d slots", n, slots)
+	if n, _ := m.AnchorCost([]block.Range{{Start: w, Count: (nodes*per - 2) * w}}); n != nodes/2*per+nodes/4-1 || r.arena.cost.Slots > nodes+2*per {
+		t.Errorf("%d grains, after a look at %d slots", n, r.arena.cost.Slots)
 	}
 	g, _ := m.Allocate(0)
 	for i := range uint64(nodes * per) {
@@ -103,7 +104,7 @@ func TestAnchorCostOfMuch(t *testing.T) {
 // promised.
 func TestAnchorCostIsBounded(t *testing.T) {
 	r := newRigOf(t)
-	const w, per, nodes = layout.WindowSectors, node.Fanout, 2 * anchorSlots / node.Fanout
+	const w, per, nodes = layout.WindowSectors, node.Fanout, 2 * home.AnchorSlots / node.Fanout
 	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: nodes * per * w})
 	g, _ := m.Allocate(0)
 	for i := range uint64(nodes) {

@@ -80,7 +80,7 @@ func (r *run) took(part *int64) {
 //  3. the end of the log: the last valid record; after a loss of power, the last one
 //     before the first that lacks a page;
 //  4. replay of the log from the checkpoint to there; then the maps end where their volumes do;
-//  5. reference counts and allocation, from the finished maps;
+//  5. reference counts and allocation: what the pages had, changed by what replay did; homes;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
 //     write left behind the end of the log can never be read as a part of it, and with the
@@ -151,11 +151,8 @@ func (r *run) load(fresh bool) error {
 	for _, v := range r.Set.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.ClipTail()
 	}
-	for r.Set.Arena.Collect(1 << 20) {
-	}
-	r.Set.Arena.EndLoading()
-	if err := r.Set.Arena.Err(); err != nil {
-		return err
+	for r.Set.Arena.Collectable() {
+		r.Set.Arena.Collect(1 << 20)
 	}
 	r.took(&r.found.Took.Replay)
 	err = r.countReferences()
@@ -181,6 +178,7 @@ func (r *run) begin() error {
 	r.Set.DropUnknown()
 	r.balanceCounters()
 	r.Ready()
+	r.Set.Arena.Announce()
 	return r.Flusher.Commission(r.Meta.Generation())
 }
 
@@ -249,7 +247,7 @@ func (r *run) loadMaps() error {
 		}
 	}
 	if err := r.Meta.Load(extent.KeyNode, l.AddNode); err != nil {
-		return err
+		return r.behind(err)
 	}
 	l.End()
 	for _, v := range r.Set.Volumes() {
@@ -259,16 +257,21 @@ func (r *run) loadMaps() error {
 	return nil
 }
 
-// countReferences derives reference counts, owners, allocation and homes from the maps.
+// behind says which map leads behind the end of its pool, if that is the error.
+func (r *run) behind(err error) error {
+	var b extent.Behind
+	if !errors.As(err, &b) {
+		return err
+	}
+	v := r.Set.VolumeByID(b.Volume)
+	return fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
+}
+
+// countReferences brings reference counts, owners and allocation in line with what replay has changed, and
+// derives homes from the maps.
 func (r *run) countReferences() error {
-	for _, v := range r.Set.Volumes() {
-		err := v.Map.CountReferences(r.Meta.LoadAgain)
-		if errors.Is(err, extent.ErrBehind) {
-			err = fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
-		}
-		if err != nil {
-			return err
-		}
+	if err := r.Set.Arena.EndLoading(); err != nil {
+		return r.behind(err)
 	}
 	for _, v := range r.Set.Volumes() {
 		v.Account()

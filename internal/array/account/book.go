@@ -1,0 +1,95 @@
+// What the pages in the store refer to, by space.
+
+package account
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/node"
+)
+
+// Account has the books of all spaces, and the lists of all leaves. One without nodes and keys is empty.
+type Account struct {
+	// Off: nothing is ever stored, and nothing is noted.
+	Off   bool
+	Nodes *node.Slab
+	// Dead are the keys that the next checkpoint removes, Doomed those that the one under way does.
+	Dead, Doomed Dead
+
+	notes notes
+	books []*Book
+	of    []uint32 // by volume: 1 + the number of its book, 0: none
+}
+
+// Book is what the pages of the volumes of a space refer to.
+type Book struct {
+	space *alloc.Space
+	refs  *alloc.Counts
+}
+
+// Open says which space the data of a volume lies in. A volume's number is never used again.
+func (a *Account) Open(vol uint32, space *alloc.Space) {
+	if a.Off {
+		return
+	}
+	for len(a.of) <= int(vol) {
+		a.of = append(a.of, 0)
+	}
+	for i, b := range a.books {
+		if b.space == space {
+			a.of[vol] = uint32(i) + 1
+			return
+		}
+	}
+	a.books = append(a.books, &Book{space: space, refs: space.NewCounts()})
+	a.of[vol] = uint32(len(a.books))
+}
+
+// book returns the book that a volume is in. Preconditions: Open.
+func (a *Account) book(vol uint32) *Book { return a.books[a.of[vol]-1] }
+
+// Known reports whether a volume is in a book.
+func (a *Account) Known(vol uint32) bool { return int(vol) < len(a.of) && a.of[vol] != 0 }
+
+// Refs returns the references that a grain has from the pages in the store of volumes of its space.
+// Preconditions: Open of such a volume.
+func (a *Account) Refs(vol uint32, grain uint64) uint32 { return a.book(vol).refs.Of(grain) }
+
+// Take notes that a leaf has taken a reference, Give that it has given one back.
+func (a *Account) Take(l *List, grain uint64) { a.notes.add(l, grain<<1) }
+
+// Give notes that a leaf has given a reference back.
+func (a *Account) Give(l *List, grain uint64) { a.notes.add(l, grain<<1|1) }
+
+// Has counts a reference of a leaf of a volume that the store has. Preconditions: the grain is in the space.
+func (a *Account) Has(vol uint32, grain uint64) { a.book(vol).refs.Add(grain) }
+
+// Lost takes back what Has has counted: the store has the page no more.
+func (a *Account) Lost(vol uint32, grain uint64) {
+	if !a.book(vol).refs.Sub(grain) {
+		panic(fmt.Sprintf("account: volume %d: the book lacks a reference on grain %d", vol, grain))
+	}
+}
+
+// Settle empties the list of a leaf of a volume: the store has it now as it is, or has it no more and it
+// has nothing.
+func (a *Account) Settle(vol uint32, l *List) {
+	if *l == 0 {
+		return
+	}
+	a.notes.each(*l, false, func(g uint64) { a.Has(vol, g) })
+	a.notes.each(*l, true, func(g uint64) { a.Lost(vol, g) })
+	a.notes.drop(l)
+}
+
+// Notes returns how many notes there are.
+func (a *Account) Notes() int { return a.notes.live }
+
+// Bytes returns the memory that books and lists take.
+func (a *Account) Bytes() (n uint64) {
+	for _, b := range a.books {
+		n += b.refs.Bytes()
+	}
+	return n + uint64(cap(a.notes.all))*16 + uint64(cap(a.of))*4
+}

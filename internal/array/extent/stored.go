@@ -1,0 +1,104 @@
+// What the store has of references, kept right while leaves are edited, written, cut off and removed; see
+// package account.
+
+package extent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/node"
+	"github.com/arraysim/arraysim/internal/array/window"
+)
+
+// NoAccount says that nothing is ever stored. It is called before there are maps.
+func (a *Arena) NoAccount() { a.acct.Off = true }
+
+// noting says which leaf is edited.
+func (m *Map) noting(nd *node.Node) {
+	if m.notes = &nd.Notes; m.arena.acct.Off {
+		m.notes = nil
+	}
+}
+
+// eachCutOff calls fn for the slots that lead to leaves with a key that are among the garbage and in memory. No
+// leaf is packed meanwhile.
+func (a *Arena) eachCutOff(k node.Key, fn func(k node.Key, s *window.Slot)) {
+	a.nodes.Hold(func() bool {
+		for i := range a.garbage {
+			for j := range a.garbage[i].list {
+				if s := a.below(&a.garbage[i].list[j], k); s != nil && s.Kind() != window.KindAbsent {
+					fn(k, s)
+				}
+			}
+		}
+		return false
+	})
+}
+
+// Behind is the error of a map that leads behind the end of its space.
+type Behind struct{ Volume uint32 }
+
+// Error returns what is wrong.
+func (b Behind) Error() string {
+	return fmt.Sprintf("the map of volume %d points beyond the end of its space", b.Volume)
+}
+
+// StartLoading begins the time in which maps are loaded and what the log says is done again: spaces count what
+// the store has, edits note by what they differ from that, and no garbage is announced. Before EndLoading all
+// garbage that is Collectable has to be collected.
+func (a *Arena) StartLoading() { a.loading = true }
+
+// count counts the references of a leaf that was loaded, which a map has.
+func (m *Map) count(nd *node.Node) (err error) {
+	a, grains := m.arena, uint64(m.space.Grains())
+	if nd.Level > 0 {
+		return nil
+	}
+	a.nodes.EachGrainOf(nd, func(g uint64) {
+		if g >= grains {
+			err = Behind{m.vol}
+			return
+		}
+		a.acct.Has(m.vol, g)
+		m.space.Recount(g, m.tenant)
+	})
+	return err
+}
+
+// EndLoading ends what StartLoading began: spaces count what maps and garbage refer to. An error says that what
+// was loaded or done again means nothing.
+func (a *Arena) EndLoading() error {
+	if a.loading = false; a.away.err != nil {
+		return a.away.err
+	}
+	var leaves []*node.Node
+	ids := slices.Clone(a.dirty)
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if nd := a.nodes.At(id); nd != nil && nd.Dirty && nd.Notes != 0 {
+			leaves = append(leaves, nd)
+		}
+	}
+	behind, err := uint32(0), error(nil)
+	if !a.acct.Recount(leaves, func(vol uint32) *alloc.Tenant { behind = vol; return a.maps[vol].tenant }) {
+		err = Behind{behind}
+	}
+	return err
+}
+
+// Announce says that there is garbage that the start has left.
+func (a *Arena) Announce() {
+	if len(a.garbage) > 0 {
+		a.onGarbage()
+	}
+}
+
+// readDoomed has an absent leaf of the garbage read that another one with its key is about to be made for: while
+// maps are loaded. A running array has waited for it before (Missing).
+func (m *Map) readDoomed(k node.Key) {
+	if m.arena.loading && m.arena.garbageLacks(k) {
+		m.readAt(m.arena.garbageSlot(k), k.Index)
+	}
+}
