@@ -12,11 +12,11 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // TestSettle: a list goes into the book of its volume's space, and its memory is used again.
 func TestSettle(t *testing.T) {
-	var a Account
+	a := Account{Nodes: new(node.Slab), Dead: Dead{}, Doomed: Dead{}}
 	one, other := alloc.New([]int{1}, alloc.Events{}), alloc.New([]int{1}, alloc.Events{})
-	a.Open(3, one)
-	a.Open(9, other)
-	a.Open(700, one)
+	a.Open(3, 1, one)
+	a.Open(9, 2, other)
+	a.Open(700, 1, one)
 	if !a.Known(3) || a.Known(4) || a.Known(701) {
 		t.Error("other volumes are known than were opened")
 	}
@@ -51,7 +51,7 @@ func TestSettle(t *testing.T) {
 // TestOff: where nothing is stored there are no books.
 func TestOff(t *testing.T) {
 	a := Account{Off: true}
-	a.Open(3, alloc.New([]int{1}, alloc.Events{}))
+	a.Open(3, 1, alloc.New([]int{1}, alloc.Events{}))
 	if a.Known(3) || a.Bytes() != 0 {
 		t.Error("there is a book")
 	}

@@ -17,6 +17,14 @@ type Account struct {
 	// Dead are the keys that the next checkpoint removes, Doomed those that the one under way does.
 	Dead, Doomed Dead
 
+	// Derived: what the books have was derived from all leaves, and not all of it is in the store yet.
+	Derived bool
+	at      struct { // where PutDerived goes on
+		book   int
+		extent uint32
+	}
+	unsure bool // the next batch says that the books are not known to be right
+
 	notes notes
 	books []*Book
 	of    []uint32 // by volume: 1 + the number of its book, 0: none
@@ -24,26 +32,33 @@ type Account struct {
 
 // Book is what the pages of the volumes of a space refer to.
 type Book struct {
-	space *alloc.Space
-	refs  *alloc.Counts
+	number  int // its place among the books
+	pool    uint16
+	space   *alloc.Space
+	refs    *alloc.Counts
+	touched map[uint32]struct{} // extents that have changed since the last batch
 }
 
-// Open says which space the data of a volume lies in. A volume's number is never used again.
-func (a *Account) Open(vol uint32, space *alloc.Space) {
+// Open says which pool and which space the data of a volume lies in. The number of neither is ever used again.
+func (a *Account) Open(vol uint32, pool uint16, space *alloc.Space) {
 	if a.Off {
 		return
 	}
 	for len(a.of) <= int(vol) {
 		a.of = append(a.of, 0)
 	}
+	a.of[vol] = a.open(pool, space)
+}
+
+// open returns 1 + the number of the book of a pool, which it makes if there is none.
+func (a *Account) open(pool uint16, space *alloc.Space) uint32 {
 	for i, b := range a.books {
 		if b.space == space {
-			a.of[vol] = uint32(i) + 1
-			return
+			return uint32(i) + 1
 		}
 	}
-	a.books = append(a.books, &Book{space: space, refs: space.NewCounts()})
-	a.of[vol] = uint32(len(a.books))
+	a.books = append(a.books, &Book{number: len(a.books), pool: pool, space: space, refs: space.NewCounts()})
+	return uint32(len(a.books))
 }
 
 // book returns the book that a volume is in. Preconditions: Open.
@@ -63,13 +78,19 @@ func (a *Account) Take(l *List, grain uint64) { a.notes.add(l, grain<<1) }
 func (a *Account) Give(l *List, grain uint64) { a.notes.add(l, grain<<1|1) }
 
 // Has counts a reference of a leaf of a volume that the store has. Preconditions: the grain is in the space.
-func (a *Account) Has(vol uint32, grain uint64) { a.book(vol).refs.Add(grain) }
+func (a *Account) Has(vol uint32, grain uint64) {
+	b := a.book(vol)
+	b.refs.Add(grain)
+	a.touch(b, grain)
+}
 
 // Lost takes back what Has has counted: the store has the page no more.
 func (a *Account) Lost(vol uint32, grain uint64) {
-	if !a.book(vol).refs.Sub(grain) {
+	b := a.book(vol)
+	if !b.refs.Sub(grain) {
 		panic(fmt.Sprintf("account: volume %d: the book lacks a reference on grain %d", vol, grain))
 	}
+	a.touch(b, grain)
 }
 
 // Settle empties the list of a leaf of a volume: the store has it now as it is, or has it no more and it

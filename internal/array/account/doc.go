@@ -5,6 +5,7 @@
 //
 //	notes.go  by what the references of a leaf differ from those of its page: a list of each leaf
 //	book.go   what all pages refer to, by space
+//	encode.go how the books stand in the meta store
 //	leaf.go   leaves: their pages are written, overwritten and removed
 //
 // # Invariants

@@ -3,6 +3,7 @@
 package account
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -76,24 +77,51 @@ func (a *Account) Forget(nd *node.Node) {
 	})
 }
 
-// Recount brings spaces, which count what the store has, in line with what leaves and dead keys have noted. It returns
-// false if one refers to what is behind the end of its space. tenant returns the tenant of a volume; what has notes has one.
-func (a *Account) Recount(leaves []*node.Node, tenant func(vol uint32) *alloc.Tenant) bool {
+// Count counts the references of a leaf that a start has read: in the book, and in the space. A node above the leaves has
+// none. The error is Behind.
+func (a *Account) Count(nd *node.Node, t *alloc.Tenant) (err error) {
+	if nd.Level > 0 {
+		return nil
+	}
+	space := a.book(nd.Vol).space
+	grains := uint64(space.Grains())
+	a.Nodes.EachGrainOf(nd, func(g uint64) {
+		if g >= grains {
+			err = Behind{nd.Vol}
+			return
+		}
+		a.Has(nd.Vol, g)
+		space.Recount(g, t)
+	})
+	return err
+}
+
+// Behind is the error of a map that leads behind the end of its space.
+type Behind struct{ Volume uint32 }
+
+// Error returns what is wrong.
+func (b Behind) Error() string {
+	return fmt.Sprintf("the map of volume %d points beyond the end of its space", b.Volume)
+}
+
+// Recount brings spaces, which count what the store has, in line with what leaves and dead keys have noted. The error
+// is Behind. tenant returns the tenant of a volume; what has notes has one.
+func (a *Account) Recount(leaves []*node.Node, tenant func(vol uint32) *alloc.Tenant) error {
 	dead := slices.SortedFunc(maps.Keys(a.Dead), node.Compare)
 	// What was taken is counted first, so that no grain is free in between that somebody has.
 	for _, given := range [...]bool{false, true} {
 		for _, nd := range leaves {
 			if !a.recount(nd.Vol, nd.Notes, given, tenant) {
-				return false
+				return Behind{nd.Vol}
 			}
 		}
 		for _, k := range dead {
 			if !a.recount(k.Vol, a.Dead[k], given, tenant) {
-				return false
+				return Behind{k.Vol}
 			}
 		}
 	}
-	return true
+	return nil
 }
 
 func (a *Account) recount(vol uint32, l List, given bool, tenant func(vol uint32) *alloc.Tenant) bool {

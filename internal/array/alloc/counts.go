@@ -81,6 +81,25 @@ func (c *Counts) Of(g uint64) (n uint32) {
 	return n
 }
 
+// Put says how many references a grain has that had none. Preconditions: it is in the space, and n is not 0.
+func (c *Counts) Put(g uint64, n uint32) {
+	x, e := c.at(g)
+	x.once[e] |= 1 << in(g)
+	if n == 1 {
+		return
+	}
+	if x.more[e] == nil {
+		x.more[e] = new(table)
+	}
+	x.more[e][in(g)] = n - 1
+}
+
+// Extent returns which grains of an extent have references, and whether there may be one with several.
+func (c *Counts) Extent(e uint32) (referred uint64, several bool) {
+	referred, _, several = c.extent(int(e))
+	return referred, several
+}
+
 // Bytes returns the memory that the counts take.
 func (c *Counts) Bytes() (n uint64) {
 	for _, x := range c.chunks {

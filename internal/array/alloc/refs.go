@@ -136,3 +136,37 @@ func (s *Space) Uncount(g uint64) {
 		s.vacate(x, g)
 	}
 }
+
+// Owner returns the volume that has allocated a grain, or had it last.
+func (s *Space) Owner(g uint64) uint32 {
+	if x := s.known(int(g / layout.ExtentGrains)); x != nil {
+		return s.ownerOf(x, g)
+	}
+	return 0
+}
+
+// noOwner is no volume: who has allocated a grain was gone when the account was read.
+const noOwner = 1<<32 - 1
+
+// Restore counts the references that a grain has by the account that is stored, at a start; it is free and owner is the
+// volume that has allocated it. Preconditions: there is one at least.
+func (s *Space) Restore(g uint64, refs, owner uint32) {
+	x := s.extent(g)
+	if s.tenants.of(owner) == nil { // it may get an account all the same, for what the cache has of it
+		owner = noOwner
+	}
+	s.use(uint32(g/layout.ExtentGrains), 1<<in(g))
+	s.allocated++
+	s.setOwner(x, g, owner)
+	if t := s.tenants.of(owner); t != nil {
+		t.allocated++
+	}
+	if s.discards.stale != nil { // nobody knows what of it an earlier life has written
+		s.discards.stale[g/layout.ExtentGrains] |= 1 << in(g)
+	}
+	s.setRefs(x, g, 0, 1)
+	if refs > 1 {
+		s.setRefs(x, g, 1, 2)
+		s.setRefs(x, g, 2, refs)
+	}
+}

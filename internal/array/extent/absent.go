@@ -60,10 +60,6 @@ func (a *Arena) Absent() int { return a.away.leaves }
 // Rest has no more leaves read for garbage, which is left to the next start.
 func (a *Arena) Rest() { a.away.rest = true }
 
-// Err returns why a leaf could not be read while maps were loaded: what was done to them since means
-// nothing then.
-func (a *Arena) Err() error { return a.away.err }
-
 // ReadInCalls returns how many leaves were read within a call of a running array, by somebody who should
 // have waited for them: for tests.
 func (a *Arena) ReadInCalls() int { return a.away.inCalls }

@@ -28,12 +28,13 @@ import (
 // The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room, with
 // Durable behind each batch; a checkpoint that has failed ends with Abort.
 type Checkpoint struct {
-	arena *Arena
-	put   func(key, value []byte)
-	open  bool       // nodes are still being written
-	work  []uint32   // nodes to write, the last first
-	dead  []node.Key // keys to remove, the last first: those that were dead in the beginning
-	roots []uint32   // volumes whose roots to remove, the last first
+	arena   *Arena
+	put     func(key, value []byte)
+	open    bool         // nodes are still being written
+	work    []uint32     // nodes to write, the last first
+	dead    []node.Key   // keys to remove, the last first: those that were dead in the beginning
+	missing node.Missing // what a start has found out
+	roots   []uint32     // volumes whose roots to remove, the last first
 }
 
 // Checkpoint returns the arena's checkpoint. There is one at a time.
@@ -67,10 +68,16 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 // When it returns false, all nodes are written that the roots lead to, and nothing may be edited
 // before Seal.
 func (c *Checkpoint) Next() bool {
-	if len(c.work) == 0 {
+	a := c.arena
+	switch {
+	case c.missing.Put(c.put):
+		return true
+	case a.acct.Derived:
+		a.acct.PutDerived(c.put)
+		return true
+	case len(c.work) == 0:
 		return c.needRoots()
 	}
-	a := c.arena
 	id := c.work[len(c.work)-1]
 	nd := a.nodes.At(id)
 	if nd == nil || !nd.Dirty {
@@ -185,8 +192,19 @@ func (c *Checkpoint) write(nd *node.Node) {
 	if c.arena.away.most > 0 && nd.Level == 0 {
 		c.arena.away.Written(demandOf(nd.Key()))
 	}
-	c.put(nd.Key().Bytes(), c.arena.nodes.Encode(nd))
+	key, page, pool := nd.Key().Bytes(), c.arena.nodes.Encode(nd), uint16(0)
+	if nd.Level == 0 {
+		pool = c.arena.acct.Pool(nd.Vol)
+	}
+	c.put(key, page)
+	c.put(node.EntryKey(key), node.EncodeEntry(nd.Level, page, nd.Sums, pool))
 }
+
+// EndBatch puts what has to be in the same batch as all that was put since the last one.
+func (c *Checkpoint) EndBatch() { c.arena.acct.EndBatch(c.put) }
+
+// Pending returns how many bytes EndBatch puts, about.
+func (c *Checkpoint) Pending() int { return c.arena.acct.Touched() }
 
 // writeOrphan writes a node that was cut off after the checkpoint began: a page that
 // is written already may refer to it. Where it had data or children, or anything that
@@ -194,11 +212,12 @@ func (c *Checkpoint) write(nd *node.Node) {
 func (c *Checkpoint) writeOrphan(nd *node.Node) {
 	c.arena.acct.Forget(nd)
 	plain := *nd
-	plain.Notes = 0
+	plain.Notes, plain.Sums = 0, Sums{}
 	for i, s := range plain.Slots {
 		if !s.Uniform() {
 			plain.Slots[i] = window.KindUnmapped
 		}
+		plain.Sums.Add(c.arena.nodes.Sums(plain.Slots[i], nd.Level))
 	}
 	c.write(&plain)
 }

@@ -190,6 +190,7 @@ func (a *Arena) passOver(g *garbage) bool {
 	a.away.leaves--
 	a.liveNodes--
 	a.acct.Dead[k] = 0
+	a.acct.Unsure()
 	a.debt = max(0, a.debt-1)
 	g.pop()
 	return true

@@ -25,6 +25,7 @@ type Map struct {
 	tenant *alloc.Tenant // the volume's account with space; nil only in maps of garbage
 	drop   func(base uint64, mask layout.Mask)
 	vol    uint32
+	pool   uint16
 	root   window.Slot
 	levels uint8 // nodes from root to leaf; the root slot spans WindowSectors<<(8*levels)
 	homes  home.Homes
@@ -43,6 +44,7 @@ type Sums = window.Sums
 // Config is what a Map has to do with.
 type Config struct {
 	Space   *alloc.Space // that its data lies in
+	Pool    uint16       // whose space it is, in the account of the store
 	Volume  uint32       // whose map it is; it gets an account with the space
 	Sectors uint64       // of the volume
 	Thick   bool         // all of its windows are promised their space
@@ -53,11 +55,11 @@ type Config struct {
 
 // NewMap makes the map of a volume, all of it unmapped. Preconditions: the volume has none.
 func (a *Arena) NewMap(c Config) *Map {
-	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume,
+	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume, pool: c.Pool,
 		levels: node.LevelsFor(c.Sectors)}
 	m.homes = home.Homes{Space: m.space, Tenant: m.tenant, Windows: &a.nodes.Windows, Vol: c.Volume, Thick: c.Thick}
 	m.SetEnd(c.Sectors)
-	a.acct.Open(c.Volume, c.Space)
+	a.acct.Open(c.Volume, c.Pool, c.Space)
 	for len(a.maps) <= int(c.Volume) {
 		a.maps = append(a.maps, nil)
 	}

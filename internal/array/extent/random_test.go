@@ -134,7 +134,7 @@ func (r *rig) addFitting(sectors int) {
 // meanwhile; the process dies now and then. All is what a slice of sectors says.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
-	checkpoints, lost, full, audited, waited := 0, 0, 0, 0, 0
+	checkpoints, lost, full, audited, waited, sure := 0, 0, 0, 0, 0, 0
 	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
@@ -198,13 +198,14 @@ func TestRandom(t *testing.T) {
 		r.collect()
 		r.retire()
 		waited += r.waited
+		sure += r.sure
 		layers, states := r.arena.nodes.Windows.Live()
 		if r.arena.Nodes() != 0 || r.arena.nodes.Loose()+r.arena.nodes.Windows.Packed() != 0 || layers+states != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
 			t.Fatalf("%s: when all volumes are gone there are %d nodes, %d details, %d grains allocated and %d reserved, and %d maps", r.name,
 				r.arena.Nodes(), layers, r.space.Allocated(), r.space.Reserved(), len(r.gone))
 		}
 	}
-	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 {
-		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits, %d waits for leaves: the test shows too little", checkpoints, lost, full, audited, waited)
+	if checkpoints < 50 || lost == 0 || full == 0 || audited < 500 || waited < 150 || sure < 20 {
+		t.Errorf("%d checkpoints, %d lost references, %d steps without space, %d audits, %d waits for leaves, %d starts by the account: the test shows too little", checkpoints, lost, full, audited, waited, sure)
 	}
 }

@@ -68,6 +68,7 @@ type rig struct {
 
 	audits  []*Audit // under way
 	audited int      // that have ended
+	sure    int      // starts by the account in the store
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {

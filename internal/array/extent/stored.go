@@ -4,9 +4,9 @@
 package extent
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -37,35 +37,13 @@ func (a *Arena) eachCutOff(k node.Key, fn func(k node.Key, s *window.Slot)) {
 	})
 }
 
-// Behind is the error of a map that leads behind the end of its space.
-type Behind struct{ Volume uint32 }
-
-// Error returns what is wrong.
-func (b Behind) Error() string {
-	return fmt.Sprintf("the map of volume %d points beyond the end of its space", b.Volume)
-}
+// Account returns what the store has of references.
+func (a *Arena) Account() *account.Account { return &a.acct }
 
 // StartLoading begins the time in which maps are loaded and what the log says is done again: spaces count what
 // the store has, edits note by what they differ from that, and no garbage is announced. Before EndLoading all
 // garbage that is Collectable has to be collected.
 func (a *Arena) StartLoading() { a.loading = true }
-
-// count counts the references of a leaf that was loaded, which a map has.
-func (m *Map) count(nd *node.Node) (err error) {
-	a, grains := m.arena, uint64(m.space.Grains())
-	if nd.Level > 0 {
-		return nil
-	}
-	a.nodes.EachGrainOf(nd, func(g uint64) {
-		if g >= grains {
-			err = Behind{m.vol}
-			return
-		}
-		a.acct.Has(m.vol, g)
-		m.space.Recount(g, m.tenant)
-	})
-	return err
-}
 
 // EndLoading ends what StartLoading began: spaces count what maps and garbage refer to. An error says that what
 // was loaded or done again means nothing.
@@ -81,11 +59,7 @@ func (a *Arena) EndLoading() error {
 			leaves = append(leaves, nd)
 		}
 	}
-	behind, err := uint32(0), error(nil)
-	if !a.acct.Recount(leaves, func(vol uint32) *alloc.Tenant { behind = vol; return a.maps[vol].tenant }) {
-		err = Behind{behind}
-	}
-	return err
+	return a.acct.Recount(leaves, func(vol uint32) *alloc.Tenant { return a.maps[vol].tenant })
 }
 
 // Announce says that there is garbage that the start has left.

@@ -59,7 +59,7 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	var all []candidate
 	for i := range copies.Copies() {
 		copies.Choose(i)
-		gen, _, err := generation(store)
+		gen, _, _, err := generation(store)
 		if err == nil && gen == 0 && known().Some {
 			switch {
 			case isEmpty(store):
@@ -126,8 +126,8 @@ func (l *Ledger) SettleCopies() {
 	defer copies.Choose(chosen)
 	for i := range copies.Copies() {
 		copies.Choose(i)
-		gen, sum, err := generation(l.store)
-		if err == nil && (gen != l.gen || sum != l.held.sum) {
+		gen, sum, parts, err := generation(l.store)
+		if err == nil && (gen != l.gen || sum != l.held.sumOf(parts) || parts != l.parts) {
 			err = fmt.Errorf("it is at change %d, not at %d", gen, l.gen)
 		}
 		if err == nil && i < len(l.damaged) { // its last batch can be read, and what is older cannot
@@ -155,14 +155,17 @@ func (l *Ledger) Alone() bool {
 
 // verify reads all of a meta store.
 func verify(store block.MetaStore, least uint64) error {
-	gen, sum, err := generation(store)
+	gen, sum, parts, err := generation(store)
 	if err != nil {
 		return err
 	}
-	var d digest
+	var all, entries digest // of what there is, and of what the entries of pages say
 	if err := store.Load(nil, func(k, v []byte) error {
 		if string(k) != keyGen {
-			d.sum += digestOf(k, v)
+			all.add(k, checksumOf(v), 1)
+		}
+		if page, sum, ok := pageOf(k, v); ok {
+			entries.add(page, sum, 1)
 		}
 		return nil
 	}); err != nil {
@@ -171,7 +174,7 @@ func verify(store block.MetaStore, least uint64) error {
 	switch {
 	case gen < least:
 		return fmt.Errorf("its last %d changes are lost", least-gen)
-	case gen != 0 && sum != d.sum:
+	case gen != 0 && (sum != all.sumOf(parts) || parts && all.pages != entries.pages):
 		return fmt.Errorf("parts of it are missing or older than the rest")
 	}
 	return nil

@@ -14,10 +14,12 @@
 // The first byte of a key says whose entry it is. Each owner alone reads and writes its entries;
 // whoever needs another one adds a row here.
 //
+//	a  what pages refer to in an extent   account/encode.go
 //	b  the list of bad sectors            pool.KeyBad, backend/bad.go
 //	c  the position where replay begins   checkpoint/batch.go
 //	g  number and digest of the batch     digest.go, here; not in the digest
-//	n  a node of a map                    extent.KeyNode, node/encode.go
+//	l  the entry of a page of a map       node/entry.go; its checksum is digest.go's
+//	n  a page of a map                    extent.KeyNode, node/encode.go; in the digest up to version 2
 //	o  the document of the objects        directory/directory.go
 //	r  the root of a map                  extent.KeyRoot, node/root.go
 //
@@ -61,6 +63,7 @@ type Ledger struct {
 	gen    uint64 // number of the last batch that went to the store
 	leap   uint64 // numbers that the next batch leaves out
 	held   digest
+	parts  bool       // pages are verified by their entries
 	doubt  []block.KV // entries of the batches that have failed since one was durable
 	queue  []batch    // that wait for their turn
 	busy   bool
@@ -169,7 +172,10 @@ func (l *Ledger) seal(entries []block.KV) []block.KV {
 	}
 	l.gen += 1 + l.leap
 	l.leap = 0
-	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sum)
+	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sumOf(l.parts))
+	if l.parts {
+		v = append(v, 3)
+	}
 	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
 }
 
@@ -204,21 +210,44 @@ func (l *Ledger) Get(key string) ([]byte, error) {
 	return value, err
 }
 
-// Load calls fn for the entries whose keys have a prefix, and books them. It waits; only used while
-// an array is being opened.
+// Load calls fn for the entries whose keys have a prefix, and books them. Where pages are verified by parts, the
+// entries of pages come before pages, and a page that is not as its entry says is an error. It waits; only used
+// while an array is being opened.
 func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
 	return l.store.Load([]byte(prefix), func(k, v []byte) error {
+		if l.parts && k[0] == keyPage {
+			if !l.good(k, v) {
+				return fmt.Errorf("%w: a page is not as its entry says", errEntry)
+			}
+			return fn(k, v)
+		}
 		l.held.set(k, v)
+		if page, sum, ok := pageOf(k, v); ok && l.parts {
+			l.held.expect(page, sum)
+		}
 		return fn(k, v)
 	})
 }
 
-// Check compares what was read, which has to be all that there is, with the number and the digest
+// Parts reports whether the store is one whose pages are verified by parts. It waits; it is asked before anything is
+// loaded.
+func (l *Ledger) Parts() (bool, error) {
+	_, _, parts, err := generation(l.store)
+	l.parts = parts
+	return parts, err
+}
+
+// VerifyByParts says that behind the next batch each page has its entry: pages are verified by parts from then on.
+func (l *Ledger) VerifyByParts() { l.parts = true }
+
+// Check compares what was read, which has to be all that there is but for pages that are verified by parts, with the number and the digest
 // of the last batch. least is the number that NVRAM knows of.
 func (l *Ledger) Check(least uint64) error {
-	gen, sum, err := generation(l.store)
+	gen, sum, parts, err := generation(l.store)
+	l.parts = parts
+	held := l.held.sumOf(parts)
 	if gen == 0 {
-		sum = l.held.sum
+		sum = held
 	}
 	l.gen = gen
 	switch {
@@ -226,20 +255,21 @@ func (l *Ledger) Check(least uint64) error {
 		return err
 	case l.gen < least:
 		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", least-l.gen)
-	case sum != l.held.sum:
+	case sum != held:
 		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
 	}
 	return nil
 }
 
-// generation returns number and digest of the last batch of a meta store, 0 if there was none.
-func generation(store block.MetaStore) (gen, sum uint64, err error) {
+// generation returns number and digest of the last batch of a meta store, 0 if there was none, and whether its pages are
+// verified by parts.
+func generation(store block.MetaStore) (gen, sum uint64, parts bool, err error) {
 	v, err := store.Get([]byte(keyGen))
 	if err != nil || v == nil {
-		return 0, 0, err
+		return 0, 0, false, err
 	}
-	if len(v) != 16 {
-		return 0, 0, fmt.Errorf("the number of the last checkpoint is damaged")
+	if len(v) != genBytes2 && (len(v) != genBytes3 || v[genBytes2] != 3) {
+		return 0, 0, false, fmt.Errorf("the number of the last checkpoint is damaged")
 	}
-	return le.Uint64(v), le.Uint64(v[8:]), nil
+	return le.Uint64(v), le.Uint64(v[8:]), len(v) == genBytes3, nil
 }

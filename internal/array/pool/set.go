@@ -151,7 +151,7 @@ func (set *Set) NameTaken(name string) bool {
 func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpec, p *Pool) {
 	*v = Volume{Set: set, Dev: dev, id: spec.ID, pool: p, Spec: spec, Size: spec.Sectors, Limit: spec.Sectors,
 		Cached: set.Cache.AddOwner(spec.ID, p.Part.Partition)}
-	v.Map = set.Arena.NewMap(extent.Config{Space: p.Alloc, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
+	v.Map = set.Arena.NewMap(extent.Config{Space: p.Alloc, Pool: p.id, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(set.Vols) <= int(spec.ID) {
 		set.Vols = append(set.Vols, nil)
 	}

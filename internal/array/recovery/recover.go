@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/directory"
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -44,6 +44,7 @@ type Found struct {
 	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
 	Undone     uint64 // log records that a loss of power left incomplete, and what came after
 	MapPages   int    // pages of maps that the checkpoint had
+	PagesRead  int    // of these, those that were read before the replay
 	Took       Times
 }
 
@@ -165,6 +166,9 @@ func (r *run) begin() error {
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
 		return err
 	}
+	if err := r.Flusher.Upgrade(); err != nil {
+		return err
+	}
 	pages, err := r.choosePages()
 	if err != nil {
 		return err
@@ -234,32 +238,9 @@ func (r *run) loadBad() error {
 	return r.Set.LoadBad(v)
 }
 
-// loadMaps builds the maps from the checkpoint, page by page as the meta store has them, and keeps no
-// page beside them. Pages that no root leads to are what a checkpoint had no time to remove.
-func (r *run) loadMaps() error {
-	l := r.Set.Arena.NewLoader()
-	if err := r.Meta.Load(extent.KeyRoot, l.AddRoot); err != nil {
-		return err
-	}
-	for _, v := range r.Set.Volumes() {
-		if err := v.Map.TakeRoot(l); err != nil {
-			return fmt.Errorf("%w of volume %q; restore the data folder from a copy", err, v.Spec.Name)
-		}
-	}
-	if err := r.Meta.Load(extent.KeyNode, l.AddNode); err != nil {
-		return r.behind(err)
-	}
-	l.End()
-	for _, v := range r.Set.Volumes() {
-		v.Map.Grow(v.Spec.Sectors)
-	}
-	r.found.MapPages = l.Nodes()
-	return nil
-}
-
 // behind says which map leads behind the end of its pool, if that is the error.
 func (r *run) behind(err error) error {
-	var b extent.Behind
+	var b account.Behind
 	if !errors.As(err, &b) {
 		return err
 	}

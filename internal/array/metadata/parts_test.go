@@ -1,0 +1,106 @@
+package metadata
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// withPages returns a store of two pages, their entries, and another key, whose pages are verified by parts.
+func withPages(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{kv: map[string][]byte{}, exec: &block.Virtual{}, limit: 1 << 20}
+	l := New(f, f.exec, Hooks{})
+	var batch []block.KV
+	for _, k := range []string{"1", "2"} {
+		page := []byte("the page " + k)
+		batch = append(batch, block.KV{Key: []byte("n" + k), Value: page},
+			block.KV{Key: []byte("l" + k), Value: append(binary.LittleEndian.AppendUint32(nil, checksumOf(page)), "more"...)})
+	}
+	if err := l.CommitNow(append(batch, block.KV{Key: []byte("o"), Value: []byte("objects")})); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.kv[keyGen]); n != genBytes2 {
+		t.Errorf("before all pages have entries the number has %d bytes", n)
+	}
+	l.VerifyByParts()
+	if err := l.CommitNow(nil); err != nil || len(f.kv[keyGen]) != genBytes3 {
+		t.Errorf("behind that it has %d bytes, %v", len(f.kv[keyGen]), err)
+	}
+	return f
+}
+
+// startParts loads all but pages, and one page if it is to.
+func startParts(f *fake, page bool) (l *Ledger, err error) {
+	l = New(f, f.exec, Hooks{})
+	if parts, err := l.Parts(); err != nil || !parts {
+		return nil, errors.Join(err, errors.New("pages are not verified by parts"))
+	}
+	for _, prefix := range []string{"l", "o", "n1"} {
+		if prefix == "n1" && !page {
+			continue
+		}
+		if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.Check(2)
+}
+
+// TestParts: a start reads the pages that it needs, and each page that is read is verified.
+func TestParts(t *testing.T) {
+	for _, page := range []bool{false, true} {
+		l, err := startParts(withPages(t), page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := l.ReadNow([]byte("n2")); err != nil || string(v) != "the page 2" {
+			t.Errorf("page 2 reads %q, %v", v, err)
+		}
+		if _, err := l.ReadNow([]byte("n3")); err == nil {
+			t.Error("a page is read that there is not")
+		}
+	}
+	f := withPages(t)
+	l, _ := startParts(f, false)
+	change := []block.KV{{Key: []byte("n1"), Value: []byte("another")}, {Key: []byte("l1"), Value: binary.LittleEndian.AppendUint32(nil, checksumOf([]byte("another")))},
+		{Key: []byte("n2")}, {Key: []byte("l2")}}
+	if err := l.CommitNow(change); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := startParts(f, true); err != nil || verify(f, 3) != nil {
+		t.Errorf("behind a change of pages that were not read: %v, %v", err, verify(f, 3))
+	} else if _, err := l.ReadNow([]byte("n2")); err == nil {
+		t.Error("a page is read that was removed")
+	}
+}
+
+// TestDamagedParts: what is damaged is found when it is read, and all of it by a check.
+func TestDamagedParts(t *testing.T) {
+	for what, damage := range map[string]func(f *fake){
+		"a page":             func(f *fake) { f.kv["n1"][3]++ },
+		"a page is gone":     func(f *fake) { delete(f.kv, "n1") },
+		"an entry":           func(f *fake) { f.kv["l1"][0]++ },
+		"an entry is gone":   func(f *fake) { delete(f.kv, "l1") },
+		"what an entry says": func(f *fake) { f.kv["l1"][5]++ },
+		"objects":            func(f *fake) { f.kv["o"][0]++ },
+		"a page too much":    func(f *fake) { f.kv["n9"] = []byte("page") },
+	} {
+		f := withPages(t)
+		damage(f)
+		if verify(f, 2) == nil {
+			t.Errorf("%s: a check finds nothing", what)
+		}
+		l, err := startParts(f, false)
+		if page := what == "a page" || what == "a page is gone" || what == "a page too much"; page != (err == nil) {
+			t.Errorf("%s: a start without pages: %v", what, err)
+		}
+		if err == nil && what != "a page too much" {
+			if _, err := l.ReadNow([]byte("n1")); !errors.Is(err, errEntry) {
+				t.Errorf("%s is read: %v", what, err)
+			}
+		}
+	}
+}

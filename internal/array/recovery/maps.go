@@ -1,0 +1,131 @@
+// Maps and the account of space from the last checkpoint. Where the store has the account, and an entry
+// of each page, a start reads these and the pages above the leaves; leaves are absent then. Else it reads
+// all pages, derives the account, and has the first checkpoint store what is missing.
+
+package recovery
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/account"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/node"
+)
+
+// loadMaps builds the maps from the checkpoint, and keeps no page beside them. Pages that no root leads to are
+// what a checkpoint had no time to remove.
+func (r *run) loadMaps() error {
+	parts, err := r.Meta.Parts()
+	if err != nil {
+		return err
+	}
+	sure := parts
+	if v, err := r.Meta.Get(account.Prefix); err != nil {
+		return err
+	} else if v != nil {
+		sure = false
+	}
+	l := r.Set.Arena.NewLoader()
+	if !sure && r.Set.Payload {
+		l.Derive(!parts)
+	}
+	if err := r.loadAccount(l, sure); err != nil {
+		return err
+	}
+	if err := r.Meta.Load(extent.KeyRoot, l.AddRoot); err != nil {
+		return err
+	}
+	for _, v := range r.Set.Volumes() {
+		if err := v.Map.TakeRoot(l); err != nil {
+			return fmt.Errorf("%w of volume %q; restore the data folder from a copy", err, v.Spec.Name)
+		}
+	}
+	levels, err := r.loadEntries(l, parts)
+	if err != nil {
+		return err
+	}
+	if sure {
+		err = r.loadUpper(l, levels)
+	} else {
+		err = r.Meta.Load(extent.KeyNode, l.AddNode)
+	}
+	if err != nil {
+		return r.behind(err)
+	}
+	l.End()
+	for _, v := range r.Set.Volumes() {
+		v.Map.Grow(v.Spec.Sectors)
+	}
+	r.found.MapPages, r.found.PagesRead = l.Nodes(), l.Pages()
+	return nil
+}
+
+// loadAccount takes the account over, if it is sure; else it is put again.
+func (r *run) loadAccount(l *extent.Loader, sure bool) error {
+	a := r.Set.Arena.Account()
+	if !r.Set.Payload {
+		return nil
+	}
+	for _, p := range r.Set.Pools() {
+		a.OpenPool(p.ID(), p.Alloc)
+	}
+	return r.Meta.Load(account.Prefix, func(key, value []byte) (err error) {
+		known := string(key) == account.Prefix // it says that the account is not sure
+		switch {
+		case known:
+		case sure:
+			known, err = a.Load(key, value)
+		default:
+			known = a.Leftover(key)
+		}
+		if !known && err == nil {
+			l.Missing().Remove(key)
+		}
+		return err
+	})
+}
+
+// level is a level of a volume of which there are pages.
+type level struct {
+	vol    uint32
+	height uint8
+	pages  int
+}
+
+// loadEntries books the entries of pages, and returns of which levels there are some. What there is of entries
+// before each page has one is for the pages that come.
+func (r *run) loadEntries(l *extent.Loader, parts bool) (levels []level, err error) {
+	return levels, r.Meta.Load(node.EntryPrefix, func(key, value []byte) error {
+		e, ok := node.DecodeEntry(key, value)
+		switch {
+		case !ok:
+			return fmt.Errorf("the entry of a map page is damaged")
+		case !parts:
+			l.Missing().Leftover(key)
+			return nil
+		}
+		if n := len(levels); n == 0 || levels[n-1].vol != e.Key.Vol || levels[n-1].height != e.Key.Level {
+			levels = append(levels, level{vol: e.Key.Vol, height: e.Key.Level})
+		}
+		levels[len(levels)-1].pages++
+		return nil
+	})
+}
+
+// loadUpper reads the pages above the leaves, and makes the leaves absent by their entries.
+func (r *run) loadUpper(l *extent.Loader, levels []level) error {
+	for _, x := range levels {
+		prefix, add := node.LevelPrefix(x.vol, x.height), l.AddNode
+		if x.height == 0 {
+			prefix, add = node.EntryKey(prefix), l.AddEntry
+		}
+		before := l.Nodes()
+		if err := r.Meta.Load(string(prefix), add); err != nil {
+			return err
+		}
+		if n := l.Nodes() - before; n != x.pages {
+			return fmt.Errorf("the checkpoints in meta/ are damaged: %d map pages are missing; restore meta/ from a copy made at the same time as the other files", x.pages-n)
+		}
+	}
+	return nil
+}
