@@ -36,7 +36,8 @@ type Book struct {
 	pool    uint16
 	space   *alloc.Space
 	refs    *alloc.Counts
-	touched map[uint32]struct{} // extents that have changed since the last batch
+	touched map[uint32]uint16 // extents that have changed since the last batch, and what their entries take at the most
+	bytes   int               // all of these
 }
 
 // Open says which pool and which space the data of a volume lies in. The number of neither is ever used again.

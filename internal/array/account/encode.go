@@ -45,18 +45,35 @@ func (a *Account) touch(b *Book, grain uint64) {
 		return
 	}
 	if b.touched == nil {
-		b.touched = map[uint32]struct{}{}
+		b.touched = map[uint32]uint16{}
 	}
-	b.touched[e] = struct{}{}
+	if n, was := b.most(e), b.touched[e]; n > was {
+		b.touched[e] = n
+		b.bytes += int(n - was)
+	}
 }
 
-// Touched returns how many bytes the entries have, about, that the batch still needs.
+// most returns how many bytes the entry of an extent has at the most, as long as no tenant is new to it.
+func (b *Book) most(extent uint32) uint16 {
+	const perGrain = layout.ExtentGrains * binary.MaxVarintLen32
+	n := uint16(keyBytes + headBytes + 4)
+	if b.space.SeveralOwners(extent) {
+		n += perGrain
+	}
+	if _, several := b.refs.Extent(extent); several {
+		n += perGrain
+	}
+	return n
+}
+
+// Touched returns how many bytes the entries have at the most that the batch still needs: a store takes no batch that
+// is larger than its limit.
 func (a *Account) Touched() (bytes int) {
 	if a.Derived {
 		return 0
 	}
 	for _, b := range a.books {
-		bytes += len(b.touched) * 32
+		bytes += b.bytes
 	}
 	return bytes
 }
@@ -83,6 +100,7 @@ func (a *Account) putTouched(put func(key, value []byte)) {
 			put(keyOf(b.pool, e), b.encode(e))
 		}
 		clear(b.touched)
+		b.bytes = 0
 	}
 }
 
@@ -106,6 +124,7 @@ func (a *Account) PutDerived(put func(key, value []byte)) {
 		}
 		if v := b.encode(a.at.extent); v != nil {
 			put(keyOf(b.pool, a.at.extent), v)
+			b.bytes -= int(b.touched[a.at.extent])
 			delete(b.touched, a.at.extent)
 			puts++
 		}
@@ -214,9 +233,9 @@ func (a *Account) Leftover(key []byte) (known bool) {
 		return false
 	}
 	if b.touched == nil {
-		b.touched = map[uint32]struct{}{}
+		b.touched = map[uint32]uint16{}
 	}
-	b.touched[extent] = struct{}{}
+	b.touched[extent] = 0
 	return true
 }
 

@@ -105,3 +105,40 @@ func TestDamagedEntries(t *testing.T) {
 		}
 	}
 }
+
+// TestTouchedIsAtTheMost: what a batch still needs is no less than what it gets, or a store would refuse it: of extents of one owner,
+// of several, and with grains that are shared, changed and removed.
+func TestTouchedIsAtTheMost(t *testing.T) {
+	seed := testkit.Seed(t)
+	for round := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, round))
+		a, space := newAccount(40)
+		var tenants []*alloc.Tenant
+		for vol := range uint32(1 + rnd.IntN(3)) {
+			a.Open(vol<<20, 7, space)
+			tenants = append(tenants, space.AddTenant(vol<<20))
+		}
+		var grains []uint64
+		for range 5 {
+			for range rnd.IntN(1000) {
+				vol := rnd.IntN(len(tenants))
+				if g, ok := space.Take(tenants[vol]); ok {
+					grains = append(grains, g)
+					for range 1 + rnd.IntN(1+rnd.IntN(200)) {
+						space.Retain(g)
+						a.Has(uint32(vol)<<20, g)
+					}
+				}
+			}
+			for i := 0; i < len(grains); i += 1 + rnd.IntN(9) {
+				if a.Refs(0, grains[i]) > 0 {
+					a.Lost(0, grains[i])
+				}
+			}
+			bytes, most := 0, a.Touched()
+			if a.EndBatch(func(key, value []byte) { bytes += len(key) + len(value) }); bytes > most || bytes == 0 != (most == 0) || a.Touched() != 0 {
+				t.Fatalf("-seed %d, round %d: the batch got %d bytes, and not %d at the most; it needs %d more", seed, round, bytes, most, a.Touched())
+			}
+		}
+	}
+}

@@ -145,6 +145,12 @@ func (s *Space) Owner(g uint64) uint32 {
 	return 0
 }
 
+// SeveralOwners reports whether grains of an extent may have different owners.
+func (s *Space) SeveralOwners(extent uint32) bool {
+	x := s.known(int(extent))
+	return x != nil && x.owners != 0
+}
+
 // noOwner is no volume: who has allocated a grain was gone when the account was read.
 const noOwner = 1<<32 - 1
 
