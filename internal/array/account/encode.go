@@ -78,8 +78,8 @@ func (a *Account) Touched() (bytes int) {
 	return bytes
 }
 
-// Unsure says that a book has references that nobody knows: the next start reads all leaves.
-func (a *Account) Unsure() { a.unsure = true }
+// Unsure says that a book is not known to be right, or has references that nobody knows: the next start reads all leaves.
+func (a *Account) Unsure() { a.unsure = !a.Off }
 
 // EndBatch puts the entries of what has changed since the last batch. Everything that was put before has to be in the same
 // one.
