@@ -83,6 +83,7 @@ func (a *Account) putTouched(put func(key, value []byte)) {
 			put(keyOf(b.pool, e), b.encode(e))
 		}
 		clear(b.touched)
+		b.forget()
 	}
 }
 
