@@ -256,12 +256,14 @@ func (r *run) countReferences() error {
 	}
 	for _, v := range r.Set.Volumes() {
 		v.Account()
-		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
-			return err
+	}
+	for _, p := range r.Set.Pools() { // what garbage shares is nobody's home, and keeps what was promised
+		for p.Alloc.Reserved() > 0 && r.Set.Arena.CollectNow(p.Alloc) {
 		}
 	}
-	for _, p := range r.Set.Pools() { // what garbage keeps may be what was promised
-		for p.Alloc.Available() < 0 && r.Set.Arena.CollectNow(p.Alloc) {
+	for _, v := range r.Set.Volumes() {
+		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
+			return err
 		}
 	}
 	for _, p := range r.Set.Pools() { // nobody can read these; who gets the space writes there before
