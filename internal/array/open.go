@@ -189,7 +189,7 @@ func newArray(opt Options) *Array {
 	set := pool.NewSet(a.exec, opt.Store)
 	if set.Arena.PackAbove(opt.LeafBytes); !set.Payload {
 		set.Arena.PackAbove(math.MaxUint64)
-		set.Arena.NoAccount()
+		set.Arena.Account().Off = true
 	}
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)

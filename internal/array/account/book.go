@@ -38,6 +38,24 @@ type Book struct {
 	refs    *alloc.Counts
 	touched map[uint32]uint16 // extents that have changed since the last batch, and what their entries take at the most
 	bytes   int               // all of these
+	closed  bool              // its pool is no more: when the store has nothing of it, it forgets the space
+}
+
+// Close says that the pool of a space is no more: all that is in its book is about to be removed from the store.
+func (a *Account) Close(space *alloc.Space) {
+	for _, b := range a.books {
+		if b.space == space {
+			b.closed = true
+			b.forget()
+		}
+	}
+}
+
+// forget forgets the space of a closed book that has nothing, behind the batch that said so.
+func (b *Book) forget() {
+	if b.closed && b.space != nil && len(b.touched) == 0 && b.refs.Empty() {
+		b.space, b.refs, b.touched = nil, nil, nil
+	}
 }
 
 // Open says which pool and which space the data of a volume lies in. The number of neither is ever used again.
@@ -100,8 +118,10 @@ func (a *Account) Settle(vol uint32, l *List) {
 	if *l == 0 {
 		return
 	}
-	a.notes.each(*l, false, func(g uint64) { a.Has(vol, g) })
-	a.notes.each(*l, true, func(g uint64) { a.Lost(vol, g) })
+	if a.book(vol).space != nil { // else the list comes to nothing
+		a.notes.each(*l, false, func(g uint64) { a.Has(vol, g) })
+		a.notes.each(*l, true, func(g uint64) { a.Lost(vol, g) })
+	}
 	a.notes.drop(l)
 }
 

@@ -101,6 +101,7 @@ func (a *Account) putTouched(put func(key, value []byte)) {
 		}
 		clear(b.touched)
 		b.bytes = 0
+		b.forget()
 	}
 }
 

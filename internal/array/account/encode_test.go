@@ -68,7 +68,19 @@ func TestEntries(t *testing.T) {
 				a.Lost(0, g)
 			}
 		}
-		if a.EndBatch(put); len(store) != 0 {
+		if a.Close(space); a.books[0].space == nil && len(store) > 0 {
+			t.Fatalf("-seed %d, round %d: the book is closed before the store has nothing of it", seed, round)
+		}
+		if a.EndBatch(put); a.books[0].space != nil || a.books[0].refs != nil {
+			t.Fatalf("-seed %d, round %d: the book of a pool that is no more has its space still", seed, round)
+		}
+		var l List // of a leaf that took a reference and gave it back, and whose key is removed late
+		a.Take(&l, 3)
+		a.Give(&l, 3)
+		if a.Settle(1, &l); l != 0 || a.Notes() != 0 {
+			t.Fatalf("-seed %d, round %d: %d notes", seed, round, a.Notes())
+		}
+		if len(store) != 0 {
 			t.Fatalf("-seed %d, round %d: %d entries without references", seed, round, len(store))
 		}
 	}

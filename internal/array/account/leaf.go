@@ -104,14 +104,18 @@ func (b Behind) Error() string {
 	return fmt.Sprintf("the map of volume %d points beyond the end of its space", b.Volume)
 }
 
-// Recount brings spaces, which count what the store has, in line with what leaves and dead keys have noted. The error
-// is Behind. tenant returns the tenant of a volume; what has notes has one.
-func (a *Account) Recount(leaves []*node.Node, tenant func(vol uint32) *alloc.Tenant) error {
+// Recount brings spaces, which count what the store has, in line with what leaves and dead keys have noted. Those of nodes
+// that are dirty count, which may be named twice. The error is Behind. tenant returns the tenant of a volume; what has notes has one.
+func (a *Account) Recount(nodes []uint32, tenant func(vol uint32) *alloc.Tenant) error {
 	dead := slices.SortedFunc(maps.Keys(a.Dead), node.Compare)
+	nodes = slices.Clone(nodes)
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
 	// What was taken is counted first, so that no grain is free in between that somebody has.
 	for _, given := range [...]bool{false, true} {
-		for _, nd := range leaves {
-			if !a.recount(nd.Vol, nd.Notes, given, tenant) {
+		for _, id := range nodes {
+			nd := a.Nodes.At(id)
+			if nd != nil && nd.Dirty && !a.recount(nd.Vol, nd.Notes, given, tenant) {
 				return Behind{nd.Vol}
 			}
 		}

@@ -100,8 +100,21 @@ func (c *Counts) Extent(e uint32) (referred uint64, several bool) {
 	return referred, several
 }
 
+// Empty reports whether no grain has references.
+func (c *Counts) Empty() bool {
+	for _, x := range c.chunks {
+		if x != nil && x.once != [countExtents]uint64{} {
+			return false
+		}
+	}
+	return true
+}
+
 // Bytes returns the memory that the counts take.
 func (c *Counts) Bytes() (n uint64) {
+	if c == nil {
+		return 0
+	}
 	for _, x := range c.chunks {
 		if x == nil {
 			continue

@@ -55,7 +55,7 @@ func (c *Checkpointer) put(key, value []byte) {
 // close makes the batch one that can be committed. What is written from now on goes to the next
 // one.
 func (c *Checkpointer) close() {
-	c.Maps.EndBatch()
+	c.Maps.Account().EndBatch(c.put)
 	c.out, c.batch, c.bytes = c.batch, nil, 0
 }
 
@@ -67,7 +67,7 @@ func (c *Checkpointer) fill(n int) bool {
 			c.removeDead()
 			c.close()
 			return true
-		case c.bytes+c.Maps.Pending() >= c.BatchBytes:
+		case c.bytes+c.Maps.Account().Touched() >= c.BatchBytes:
 			// The old position, and the last record that these nodes may have.
 			c.put([]byte(key), c.base.value(c.Log.Seq()))
 			c.close()
@@ -98,7 +98,7 @@ func (c *Checkpointer) finish() {
 
 // removeDead adds removals to the batch, as long as there is room.
 func (c *Checkpointer) removeDead() {
-	for c.bytes+c.Maps.Pending() < c.BatchBytes {
+	for c.bytes+c.Maps.Account().Touched() < c.BatchBytes {
 		key := c.Maps.NextRemoval()
 		if key == nil {
 			return

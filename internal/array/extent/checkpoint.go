@@ -6,6 +6,7 @@ package extent
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
@@ -200,11 +201,8 @@ func (c *Checkpoint) write(nd *node.Node) {
 	c.put(node.EntryKey(key), node.EncodeEntry(nd.Level, page, nd.Sums, pool))
 }
 
-// EndBatch puts what has to be in the same batch as all that was put since the last one.
-func (c *Checkpoint) EndBatch() { c.arena.acct.EndBatch(c.put) }
-
-// Pending returns how many bytes EndBatch puts, about.
-func (c *Checkpoint) Pending() int { return c.arena.acct.Touched() }
+// Account returns what has to go into the same batch as what was put; see account.Account.EndBatch.
+func (c *Checkpoint) Account() *account.Account { return &c.arena.acct }
 
 // writeOrphan writes a node that was cut off after the checkpoint began: a page that
 // is written already may refer to it. Where it had data or children, or anything that

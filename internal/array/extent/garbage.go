@@ -163,6 +163,30 @@ func (a *Arena) collect(i, n int) int {
 	return n
 }
 
+// CollectNow collects some garbage of a space, and waits for a leaf that it needs: at a start. It reports whether
+// there is more.
+func (a *Arena) CollectNow(space *alloc.Space) bool {
+	i := a.garbageOf(space)
+	if i < 0 {
+		return false
+	}
+	list, rest := a.garbage[i].list, a.away.rest
+	if c := &list[len(list)-1]; c.slot.Kind() == window.KindAbsent {
+		k := node.LeafKey(c.vol, c.index)
+		page, err := a.away.ReadNow(demandOf(k))
+		if err == nil {
+			_, _, err = a.bringIn(&c.slot, k, page)
+		}
+		if err != nil {
+			a.away.lost[k] = struct{}{}
+		}
+	}
+	a.away.rest = true // no other one is asked for
+	a.collect(i, GarbageStep)
+	a.away.rest = rest
+	return a.garbageOf(space) >= 0
+}
+
 // pop takes the last node from the list, which is used again: what an audit has found is large.
 func (g *garbage) pop() {
 	top := len(g.list) - 1

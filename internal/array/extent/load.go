@@ -31,7 +31,7 @@ type Loader struct {
 	tree  node.Builder
 	last  []byte // key
 	nodes int
-	pages int
+	Pages int // that were read
 }
 
 // NewLoader returns a loader of the maps of an arena. Preconditions: the arena is loading.
@@ -69,9 +69,6 @@ func (m *Map) TakeRoot(l *Loader) error {
 	return nil
 }
 
-// Pages returns the number of pages that were read.
-func (l *Loader) Pages() int { return l.pages }
-
 // next goes on to a node, and returns the map whose node it is, nil if nothing can lead to it.
 func (l *Loader) next(k node.Key) (*Map, error) {
 	key := k.Bytes()
@@ -108,7 +105,7 @@ func (l *Loader) AddEntry(key, value []byte) error {
 		s := l.tree.Add(e.Key.Index, e.Leaf)
 		a.away.leaves++
 		if a.liveNodes++; e.Key.Index == m.end {
-			l.pages++
+			l.Pages++
 			m.readAt(s, e.Key.Index)
 		}
 		return nil
@@ -130,7 +127,7 @@ func (l *Loader) AddNode(key, value []byte) error {
 	if len(key) != node.KeyBytes {
 		return fmt.Errorf("a map page has a damaged key")
 	}
-	l.pages++
+	l.Pages++
 	k, a := node.KeyOf(key), l.arena
 	m, err := l.next(k)
 	if err != nil {

@@ -54,7 +54,7 @@ func (r *rig) step(nodes, limit int) {
 	}
 	for ; nodes > 0 && !c.sealed; nodes-- {
 		if len(c.batch) >= limit {
-			ck.EndBatch()
+			ck.Account().EndBatch(c.put)
 			c.commit()
 			ck.Durable()
 			r.checkStore()
@@ -86,7 +86,7 @@ func (r *rig) removals(limit int) {
 			c.put(node.EntryKey(key), nil)
 		}
 	}
-	ck.EndBatch()
+	ck.Account().EndBatch(c.put)
 	c.commit()
 	ck.Durable()
 	c.running = ck.MoreRemovals()

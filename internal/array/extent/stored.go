@@ -4,16 +4,11 @@
 package extent
 
 import (
-	"slices"
-
 	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
-
-// NoAccount says that nothing is ever stored. It is called before there are maps.
-func (a *Arena) NoAccount() { a.acct.Off = true }
 
 // noting says which leaf is edited.
 func (m *Map) noting(nd *node.Node) {
@@ -51,15 +46,7 @@ func (a *Arena) EndLoading() error {
 	if a.loading = false; a.away.err != nil {
 		return a.away.err
 	}
-	var leaves []*node.Node
-	ids := slices.Clone(a.dirty)
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		if nd := a.nodes.At(id); nd != nil && nd.Dirty && nd.Notes != 0 {
-			leaves = append(leaves, nd)
-		}
-	}
-	return a.acct.Recount(leaves, func(vol uint32) *alloc.Tenant { return a.maps[vol].tenant })
+	return a.acct.Recount(a.dirty, func(vol uint32) *alloc.Tenant { return a.maps[vol].tenant })
 }
 
 // Announce says that there is garbage that the start has left.
@@ -69,8 +56,7 @@ func (a *Arena) Announce() {
 	}
 }
 
-// readDoomed has an absent leaf of the garbage read that another one with its key is about to be made for: while
-// maps are loaded. A running array has waited for it before (Missing).
+// readDoomed has the absent leaf with a key read that is garbage, while maps are loaded; see Missing.
 func (m *Map) readDoomed(k node.Key) {
 	if m.arena.loading && m.arena.garbageLacks(k) {
 		m.readAt(m.arena.garbageSlot(k), k.Index)

@@ -68,6 +68,9 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 				err = errors.New("it has no number: it may be a part")
 			}
 		}
+		if err == nil {
+			err = isSuspect(store, known().Least)
+		}
 		all = append(all, candidate{i, gen, err})
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
@@ -81,6 +84,9 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	var none T
 	var first error
 	damaged := make([]error, len(all))
+	for _, c := range all {
+		damaged[c.i] = c.err
+	}
 	for _, c := range all {
 		err := c.err
 		if copies.Choose(c.i); err == nil {
@@ -191,6 +197,7 @@ func (l *Ledger) CheckCopies() (lines []string) {
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		if err := verify(l.store, 0); err != nil {
+			l.seen = true
 			lines = append(lines, fmt.Sprintf("copy %d of the checkpoints is damaged: %v", i+1, err))
 		}
 	}

@@ -8,6 +8,7 @@
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
 //	reads    of an entry once more, held against what the books say of it         read.go
+//	suspect  that a copy has a damaged page, for the next start                   suspect.go
 //
 // # Keys
 //
@@ -22,6 +23,7 @@
 //	n  a page of a map                    extent.KeyNode, node/encode.go; in the digest up to version 2
 //	o  the document of the objects        directory/directory.go
 //	r  the root of a map                  extent.KeyRoot, node/root.go
+//	v  a copy is to be read as a whole    suspect.go, here
 //
 // # Concurrency
 //
@@ -57,13 +59,14 @@ type Hooks struct {
 // batch that has ended well was its last; of the entries in doubt it may have each or not, and the
 // next batch has all of them.
 type Ledger struct {
-	store  block.MetaStore
-	exec   block.Executor
-	hooks  Hooks
-	gen    uint64 // number of the last batch that went to the store
-	leap   uint64 // numbers that the next batch leaves out
-	held   digest
-	parts  bool       // pages are verified by their entries
+	store block.MetaStore
+	exec  block.Executor
+	hooks Hooks
+	gen   uint64 // number of the last batch that went to the store
+	leap  uint64 // numbers that the next batch leaves out
+	held  digest
+	parts bool // pages are verified by their entries
+	suspect
 	doubt  []block.KV // entries of the batches that have failed since one was durable
 	queue  []batch    // that wait for their turn
 	busy   bool
@@ -126,7 +129,8 @@ func (l *Ledger) next() {
 	l.queue[0] = batch{}
 	l.queue = l.queue[1:]
 	l.busy = true
-	entries := l.settleDoubt(next.fill())
+	marked := l.marked
+	entries := l.mark(l.settleDoubt(next.fill()))
 	unbook := l.held.undo(entries)
 	sealed := l.seal(entries)
 	gen := l.gen
@@ -136,6 +140,7 @@ func (l *Ledger) next() {
 			l.doubt = nil
 			l.hooks.Durable(gen)
 		case errors.Is(err, block.ErrBatch): // what was in doubt before still is
+			l.marked = marked
 			unbook()
 		default:
 			l.doubt = entries
@@ -163,7 +168,9 @@ func (l *Ledger) next() {
 }
 
 // CommitNow is Commit that waits; only used while an array is being opened.
-func (l *Ledger) CommitNow(entries []block.KV) error { return l.store.CommitNow(l.seal(entries)) }
+func (l *Ledger) CommitNow(entries []block.KV) error {
+	return l.store.CommitNow(l.seal(l.mark(entries)))
+}
 
 // seal adds the next number and the digest to a batch.
 func (l *Ledger) seal(entries []block.KV) []block.KV {
@@ -243,6 +250,11 @@ func (l *Ledger) VerifyByParts() { l.parts = true }
 // Check compares what was read, which has to be all that there is but for pages that are verified by parts, with the number and the digest
 // of the last batch. least is the number that NVRAM knows of.
 func (l *Ledger) Check(least uint64) error {
+	if v, err := l.Get(keySuspect); err != nil {
+		return err
+	} else if v != nil { // all copies were read, see FromBest
+		l.marked = true
+	}
 	gen, sum, parts, err := generation(l.store)
 	l.parts = parts
 	held := l.held.sumOf(parts)

@@ -3,6 +3,7 @@ package metadata
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -101,6 +102,63 @@ func TestDamagedParts(t *testing.T) {
 			if _, err := l.ReadNow([]byte("n1")); !errors.Is(err, errEntry) {
 				t.Errorf("%s is read: %v", what, err)
 			}
+		}
+	}
+}
+
+// choosing is a pair of which the chosen copy is loaded.
+type choosing struct{ *pair }
+
+func (c choosing) Load(prefix []byte, fn func(key, value []byte) error) error {
+	return c.of(c.chosen).Load(prefix, fn)
+}
+
+// TestSuspectCopy: a copy of which a page was damaged that was read is said to be so with the next batch, and the next start
+// reads all of each copy and takes the whole one, once.
+func TestSuspectCopy(t *testing.T) {
+	for _, now := range []bool{true, false} {
+		one, two := withPages(t), withPages(t)
+		p := choosing{&pair{fake: one, other: two}}
+		l, err := startParts(one, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.store = p
+		one.kv["n2"] = []byte("damage")
+		if now {
+			_, err = l.ReadNow([]byte("n2"))
+		} else {
+			l.Read([]byte("n2"), func(_ []byte, e error) { err = e })
+			for one.exec.Step() || two.exec.Step() {
+			}
+		}
+		if err != nil || !l.seen {
+			t.Fatalf("read now %v: %v, suspect %v", now, err, l.seen)
+		}
+		for i := range 2 {
+			if err := p.of(i).CommitNow(l.seal(l.mark([]block.KV{{Key: []byte("o"), Value: []byte("more")}}))); err != nil {
+				t.Fatal(err)
+			}
+			l.gen, l.marked = l.gen-1, false // the same batch for the other copy
+		}
+		opened := []int{}
+		again, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error) (*Ledger, error) {
+			opened = append(opened, p.chosen)
+			if damaged[0] == nil || damaged[1] != nil {
+				t.Errorf("damaged: %v", damaged)
+			}
+			l, err := startParts(p.of(p.chosen), false)
+			return l, err
+		})
+		if err != nil || fmt.Sprint(opened) != "[1]" || !again.marked {
+			t.Fatalf("read now %v: copies %v are opened: %v", now, opened, err)
+		}
+		again.store = two
+		if err := again.CommitNow(nil); err != nil || two.kv[keySuspect] != nil || again.marked {
+			t.Errorf("it is suspect still: %v, %v", err, two.kv[keySuspect])
+		}
+		if l, err := startParts(two, true); err != nil || l.marked {
+			t.Errorf("behind that: %v", err)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func (l *Ledger) Read(key []byte, done func(value []byte, err error)) {
 		copies.ReadFrom(i, key, func(value []byte, err error) {
 			switch tried++; {
 			case err == nil && l.good(key, value):
+				l.seen = l.seen || tried > 1
 				done(value, nil)
 				return
 			case err == nil:
@@ -75,6 +76,7 @@ func (l *Ledger) ReadNow(key []byte) ([]byte, error) {
 				continue
 			}
 			if value, err := l.store.Get(key); err == nil && l.good(key, value) {
+				l.seen = true
 				return value, nil
 			}
 		}

@@ -95,6 +95,7 @@ func (set *Set) VolumeByID(id uint32) *Volume {
 // RemovePool takes a pool out of which there is nothing left.
 func (set *Set) RemovePool(p *Pool) {
 	set.pools[p.id] = nil
+	set.Arena.Account().Close(p.Alloc)
 	p.Part.Close()
 }
 

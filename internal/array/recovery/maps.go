@@ -60,7 +60,7 @@ func (r *run) loadMaps() error {
 	for _, v := range r.Set.Volumes() {
 		v.Map.Grow(v.Spec.Sectors)
 	}
-	r.found.MapPages, r.found.PagesRead = l.Nodes(), l.Pages()
+	r.found.MapPages, r.found.PagesRead = l.Nodes(), l.Pages
 	return nil
 }
 

@@ -256,6 +256,12 @@ func (r *run) countReferences() error {
 	}
 	for _, v := range r.Set.Volumes() {
 		v.Account()
+	}
+	for _, p := range r.Set.Pools() { // what garbage shares is nobody's home, and keeps what was promised
+		for p.Alloc.Reserved() > 0 && r.Set.Arena.CollectNow(p.Alloc) {
+		}
+	}
+	for _, v := range r.Set.Volumes() {
 		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
 			return err
 		}
