@@ -346,6 +346,10 @@ func (r *rig) crash() {
 	}
 	for _, v := range r.vols {
 		r.account(v)
+	}
+	for r.space.Reserved() > 0 && r.arena.CollectNow(r.space) {
+	}
+	for _, v := range r.vols {
 		if err := v.m.FindHomes(c.pages); err != nil {
 			r.fatalf("volume %d: %v", v.id, err)
 		}
