@@ -52,9 +52,10 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 		return open(nil)
 	}
 	type candidate struct {
-		i   int
-		gen uint64
-		err error
+		i       int
+		gen     uint64
+		err     error
+		suspect bool // err says that it was read as a whole, and is not
 	}
 	var all []candidate
 	for i := range copies.Copies() {
@@ -68,10 +69,19 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 				err = errors.New("it has no number: it may be a part")
 			}
 		}
+		suspect := false
 		if err == nil {
 			err = isSuspect(store, known().Least)
+			suspect = err != nil
 		}
-		all = append(all, candidate{i, gen, err})
+		all = append(all, candidate{i, gen, err, suspect})
+	}
+	if !slices.ContainsFunc(all, func(c candidate) bool { return c.err == nil }) {
+		for i := range all { // what one lacks another may have: each page is read where it is good, and none is made anew
+			if all[i].suspect {
+				all[i].err = nil
+			}
+		}
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
 		if (x.err == nil) == (y.err == nil) {

@@ -162,3 +162,36 @@ func TestSuspectCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestEachCopyIsSuspect: where each copy has a damaged page that another one has, a start takes the newest as it is, and makes
+// none anew: all that there is can still be read.
+func TestEachCopyIsSuspect(t *testing.T) {
+	one, two := withPages(t), withPages(t)
+	for i, f := range []*fake{one, two} {
+		l, err := startParts(f, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.seen = true
+		if err := l.CommitNow(nil); err != nil {
+			t.Fatal(err)
+		}
+		f.kv[fmt.Sprint("n", i+1)] = []byte("damage")
+	}
+	p := choosing{&pair{fake: one, other: two}}
+	l, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error) (*Ledger, error) {
+		if damaged[0] != nil || damaged[1] != nil {
+			t.Errorf("copies are to be made anew: %v", damaged)
+		}
+		return startParts(p.of(p.chosen), false)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.store = p
+	for _, key := range []string{"n1", "n2"} {
+		if v, err := l.ReadNow([]byte(key)); err != nil || string(v) != "the page "+key[1:] {
+			t.Errorf("page %s reads %q, %v", key, v, err)
+		}
+	}
+}
