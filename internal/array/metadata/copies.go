@@ -51,12 +51,46 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	if !ok {
 		return open(nil)
 	}
-	type candidate struct {
-		i       int
-		gen     uint64
-		err     error
-		suspect bool // err says that it was read as a whole, and is not
+	all := candidates(store, copies, known)
+	var none T
+	var first error
+	damaged := make([]error, len(all))
+	for _, c := range all {
+		damaged[c.i] = c.err
 	}
+	for _, c := range all {
+		err := c.err
+		if copies.Choose(c.i); err == nil {
+			var x T
+			if x, err = open(damaged); err == nil {
+				return x, nil
+			}
+			// What is not the copy's fault another one does not mend.
+			if errors.As(err, new(begun)) || !errors.As(err, new(unfit)) && verify(store, known().Least) == nil {
+				return none, err
+			}
+		}
+		damaged[c.i] = err
+		if first == nil {
+			first = err
+		}
+	}
+	if errors.As(first, new(unfit)) { // then it is rather the log that is damaged
+		return none, first
+	}
+	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
+}
+
+// candidate is a copy that may be opened.
+type candidate struct {
+	i       int
+	gen     uint64
+	err     error
+	suspect bool // err says that it was read as a whole, and is not
+}
+
+// candidates returns all copies, the one first that is to be tried first.
+func candidates(store block.MetaStore, copies block.MetaCopies, known func() Known) []candidate {
 	var all []candidate
 	for i := range copies.Copies() {
 		copies.Choose(i)
@@ -91,33 +125,7 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 		}
 		return 1
 	})
-	var none T
-	var first error
-	damaged := make([]error, len(all))
-	for _, c := range all {
-		damaged[c.i] = c.err
-	}
-	for _, c := range all {
-		err := c.err
-		if copies.Choose(c.i); err == nil {
-			var x T
-			if x, err = open(damaged); err == nil {
-				return x, nil
-			}
-			// What is not the copy's fault another one does not mend.
-			if errors.As(err, new(begun)) || !errors.As(err, new(unfit)) && verify(store, known().Least) == nil {
-				return none, err
-			}
-		}
-		damaged[c.i] = err
-		if first == nil {
-			first = err
-		}
-	}
-	if errors.As(first, new(unfit)) { // then it is rather the log that is damaged
-		return none, first
-	}
-	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
+	return all
 }
 
 // isEmpty reports whether a meta store has no entry.
@@ -132,12 +140,13 @@ func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
-// no number stands for two batches.
-func (l *Ledger) SettleCopies() {
+// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays.
+func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
-		return
+		return nil
 	}
+	var rescued []block.KV
 	chosen := copies.Chosen()
 	defer copies.Choose(chosen)
 	for i := range copies.Copies() {
@@ -153,11 +162,13 @@ func (l *Ledger) SettleCopies() {
 			continue
 		}
 		copies.Choose(chosen)
+		rescued = append(rescued, l.rescue(copies, chosen, i)...)
 		copies.Renew(i, err)
 	}
 	if copies.Behind() {
 		l.leap = leap
 	}
+	return l.putBack(rescued)
 }
 
 // leap is more batches than one copy can have before the others.

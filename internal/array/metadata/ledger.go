@@ -8,6 +8,7 @@
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
 //	reads    of an entry once more, held against what the books say of it         read.go
+//	rescue   pages that a copy has which is about to be made anew                 rescue.go
 //	suspect  that a copy has a damaged page, for the next start                   suspect.go
 //
 // # Keys

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -192,6 +193,44 @@ func TestEachCopyIsSuspect(t *testing.T) {
 	for _, key := range []string{"n1", "n2"} {
 		if v, err := l.ReadNow([]byte(key)); err != nil || string(v) != "the page "+key[1:] {
 			t.Errorf("page %s reads %q, %v", key, v, err)
+		}
+	}
+}
+
+// renewing is choosing whose copies are made anew.
+type renewing struct{ choosing }
+
+func (r renewing) Renew(i int, _ error) { r.of(i).kv = maps.Clone(r.of(r.chosen).kv) }
+func (r renewing) CommitNow(batch []block.KV) error {
+	return errors.Join(r.of(0).CommitNow(batch), r.of(1).CommitNow(batch))
+}
+
+// TestRescuedPage: the newer copy has a page that is damaged, and nobody has read it; the older one, which is made anew, has it
+// as it was. It is not lost.
+func TestRescuedPage(t *testing.T) {
+	one, two := withPages(t), withPages(t)
+	l, err := startParts(one, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CommitNow([]block.KV{{Key: []byte("o"), Value: []byte("newer")}}); err != nil { // and then the process died
+		t.Fatal(err)
+	}
+	one.kv["n2"] = []byte("damage")
+	delete(one.kv, "n1")
+	if l, err = startParts(one, false); err != nil {
+		t.Fatal(err)
+	}
+	l.store = renewing{choosing{&pair{fake: one, other: two}}}
+	if err := l.SettleCopies(); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range []*fake{one, two} {
+		if string(f.kv["n2"]) != "the page 2" || string(f.kv["n1"]) != "the page 1" || string(f.kv["o"]) != "newer" {
+			t.Errorf("copy %d has %q, %q and %q", i, f.kv["n2"], f.kv["n1"], f.kv["o"])
+		}
+		if err := verify(f, l.gen); err != nil {
+			t.Errorf("copy %d: %v", i, err)
 		}
 	}
 }

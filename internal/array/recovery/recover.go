@@ -98,8 +98,10 @@ func Run(a Array, fresh bool) (Found, error) {
 	}
 	if err == nil {
 		// A start that was refused leaves all copies as they are.
-		r.Meta.SettleCopies()
-		if err = r.begin(); err != nil {
+		if err = r.Meta.SettleCopies(); err == nil {
+			err = r.begin()
+		}
+		if err != nil {
 			err = metadata.Begun(err)
 		}
 		r.took(&r.found.Took.Pages)
