@@ -112,7 +112,7 @@ const (
 )
 
 // PutDerived puts some of the entries of what was derived from all leaves. When the store has them all, Derived ends, and
-// the store knows that they are right.
+// the store knows that they are right, unless one is Unsure since.
 func (a *Account) PutDerived(put func(key, value []byte)) {
 	for looks, puts := 0, 0; a.at.book < len(a.books); a.at.extent++ {
 		b := a.books[a.at.book]
@@ -131,7 +131,7 @@ func (a *Account) PutDerived(put func(key, value []byte)) {
 		}
 	}
 	a.putTouched(put) // what there was and is no more
-	a.Derived, a.unsure = false, false
+	a.Derived = false
 	put([]byte(Prefix), nil)
 }
 

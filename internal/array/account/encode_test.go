@@ -154,3 +154,18 @@ func TestTouchedIsAtTheMost(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsureWhileDerived: what is not known any more while the account is put for the first time is not known behind it.
+func TestUnsureWhileDerived(t *testing.T) {
+	a, _ := newAccount(2)
+	a.Derived = true
+	a.Unsure()
+	store := map[string][]byte{}
+	put := func(key, value []byte) { store[string(key)] = value }
+	for a.Derived {
+		a.PutDerived(put)
+	}
+	if a.EndBatch(put); len(store[Prefix]) == 0 {
+		t.Error("the store says that the account is right")
+	}
+}
