@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -198,5 +199,39 @@ func TestUpgrade(t *testing.T) {
 		r.collect()
 		r.finish()
 		r.check()
+	}
+}
+
+// TestNobodyPaysForAStart: who edits behind a start that has left garbage does not collect it first, however many nodes the start
+// has made.
+func TestNobodyPaysForAStart(t *testing.T) {
+	const pages = maxDebt + 10 // above the leaves, of one leaf each
+	r := rig{t: t, rnd: rand.New(rand.NewPCG(1, 1)), extents: []int{pages/layout.ExtentGrains + 2}, mapBytes: 1}
+	r.ckpt.store = map[string][]byte{}
+	add := func(vol uint32) *Map {
+		return r.arena.NewMap(Config{Space: r.space, Volume: vol, Sectors: pages * node.Fanout * node.LeafSectors, Drop: r.drop})
+	}
+	r.open()
+	gone, m := add(0), add(1)
+	fill := func(m *Map, page uint64) {
+		g, _ := r.space.Take(m.tenant)
+		m.SetData(block.Range{Start: page * node.Fanout * node.LeafSectors, Count: 8}, g<<layout.WindowShift)
+	}
+	fill(gone, 0)
+	for i := range uint64(pages) {
+		fill(m, i)
+	}
+	r.finish()
+	r.open()
+	r.vols = []*volume{{m: add(1), id: 1}}
+	r.arena.StartLoading()
+	if err := r.loadSure(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.arena.EndLoading(); err != nil || !r.arena.HasGarbage() {
+		t.Fatalf("there is garbage: %v, %v", r.arena.HasGarbage(), err)
+	}
+	if r.arena.Announce(); r.arena.Pay() {
+		t.Errorf("who edits owes %d nodes", r.arena.debt)
 	}
 }

@@ -49,9 +49,9 @@ func (a *Arena) EndLoading() error {
 	return a.acct.Recount(a.dirty, func(vol uint32) *alloc.Tenant { return a.maps[vol].tenant })
 }
 
-// Announce says that there is garbage that the start has left.
+// Announce says that there is garbage that the start has left. What it has made of nodes nobody has to pay for.
 func (a *Arena) Announce() {
-	if len(a.garbage) > 0 {
+	if a.debt = 0; len(a.garbage) > 0 {
 		a.onGarbage()
 	}
 }
