@@ -97,7 +97,7 @@ func TestWriteThroughCopies(t *testing.T) {
 		}
 		row.by.do(row.cdb, row.list, 0)
 		var got []string
-		for end := time.Now().Add(10 * time.Second); len(got) < len(row.want) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); len(got) < len(row.want) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			for _, s := range h.devs[row.to].take() {
 				if s != "hold fua=false" {
 					got = append(got, s)

@@ -28,7 +28,9 @@ from harness import Config, Daemon, GiB, Mdisk, MiB, Pool, Server, Tgtd, Volume,
 
 READS = ["randread-4k-qd32", "randread-4k-qd1", "seqread-256k-qd8"]
 WRITES = ["randwrite-4k-qd32", "randwrite-4k-qd1", "seqwrite-256k-qd8"]
-ROWS = [READS[0], WRITES[0], READS[1], WRITES[1], READS[2], WRITES[2], "writesame-1m-qd32"]
+#: WRITE SAME by libiscsi's own system calls, and by one for many commands.
+SAMES = ["writesame-1m-qd32", "writesame-1m-qd32-batched"]
+ROWS = [READS[0], WRITES[0], READS[1], WRITES[1], READS[2], WRITES[2], *SAMES]
 #: Rows whose figure is a bandwidth; the others are read in commands a second.
 BANDWIDTH = {"seqread-256k-qd8", "seqwrite-256k-qd8"}
 
@@ -108,7 +110,7 @@ def rounds(
                     r = measure(servers[name], row, opt, opt.seed + n)
                     results[row][name].append(r)
                     say(
-                        f"  {row:18} {name:9} {r['iops']:9.0f} /s {r['mib_s']:8.0f} MiB/s  "
+                        f"  {row:25} {name:9} {r['iops']:9.0f} /s {r['mib_s']:8.0f} MiB/s  "
                         f"p50 {r['p50_us']:.0f} us  p99 {r['p99_us']:.0f} us  CPU {r['cpu']:.0f} %"
                     )
     return results
@@ -135,12 +137,12 @@ def summary(results: dict[str, dict[str, list[dict]]]) -> list[dict]:
 
 def show(table: list[dict], names: list[str]) -> None:
     """Print the table for a person."""
-    head = f"{'row':18} {'':5}"
+    head = f"{'row':25} {'':5}"
     for n in names:
         head += f" {n + ' median (range)':>28} {'p50 us':>8} {'p99 us':>8} {'CPU %':>6}"
     print(head + ("   ratio (range)" if len(names) == 2 else ""))
     for line in table:
-        text = f"{line['row']:18} {line['unit']:5}"
+        text = f"{line['row']:25} {line['unit']:5}"
         for n in names:
             s = line[n]
             span = f"{s['median']:.0f} ({s['min']:.0f}-{s['max']:.0f})"

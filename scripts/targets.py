@@ -2,8 +2,11 @@
 """Measure every row that has a target, and print it beside its target.
 
 Ratios are those of two measurements in turns, and the median of the rounds; what is a rate counts
-seconds of processor, since the machine may have other work. Rows in the kernel's stack are
-those of `make vm-bench`. The disk has to be one: --disk names a folder on it.
+seconds of processor, since the machine may have other work. Others also change the speed of a
+processor. So the rates of the simulator and of the host cache are given in laps of a fixed loop,
+too, which runs in turns with them: 1,000 laps are a second of a processor that nobody disturbs
+(internal/testkit/pace.go). Rows in the kernel's stack are those of `make vm-bench`. The disk has to
+be one: --disk names a folder on it.
 
 Prints a table, and the same as one line of JSON; progress goes to stderr.
 
@@ -18,6 +21,7 @@ import fnmatch
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import destage_bench
-from bench import READS, WRITES, rounds, say, settle, summary
+from bench import READS, SAMES, WRITES, rounds, say, settle, summary
 from harness import REPO, Config, Daemon, GiB, Mdisk, MiB, Pool, Server, Tgtd, Volume, run, tool
 
 #: What a measurement gives: a figure for each row, by name.
@@ -49,7 +53,7 @@ def portal(opt: Namespace) -> Figures:
         "arraysim": lambda: Daemon(config, "targets"),
         "tgtd": lambda: Tgtd([size]),
     }
-    results = rounds(makers, [*names, "writesame-1m-qd32"], bench)
+    results = rounds(makers, [*names, *SAMES], bench)
     figures: Figures = {}
     for line in summary(results):
         ours, tgtd = results[line["row"]]["arraysim"], results[line["row"]]["tgtd"]
@@ -59,8 +63,15 @@ def portal(opt: Namespace) -> Figures:
             # A client that is full bounds the rate, but not what the servers' commands cost.
             cost = [b["cpu"] / b["iops"] / (a["cpu"] / a["iops"]) for a, b in pairs if a["cpu"] > 0]
             figures[f"portal: {name}, by processor time"] = cost
-        else:
-            figures["portal: WRITE SAME of 1 MiB a second"] = [a["iops"] for a in ours]
+            continue
+        name = "portal: WRITE SAME of 1 MiB a second"
+        if line["row"] == SAMES[0]:
+            figures[name] = [a["iops"] for a in ours]
+            continue
+        figures[f"{name}, batched client"] = [a["iops"] for a in ours]
+        # Others may have the processors: what the server would do with one of its own.
+        if cost := [100 * a["iops"] / a["cpu"] for a in ours if a["cpu"] > 0]:
+            figures[f"{name.replace('a second', 'a CPU second')}, batched client"] = cost
     return figures
 
 
@@ -107,7 +118,7 @@ def parallel(opt: Namespace) -> Figures:
 
 
 def simulator(opt: Namespace) -> Figures:
-    """Count simulated host I/Os, and references of a host cache, a second of processor."""
+    """Count simulated host I/Os, and references of a host cache, a second of processor and in 1,000 laps."""
     figures: Figures = {}
     with tests("./internal/sim") as sim, tests("./internal/hostcache") as cache:
         for n in range(opt.rounds):
@@ -117,9 +128,13 @@ def simulator(opt: Namespace) -> Figures:
             for op in ("write", "read"):
                 rate = metric(out, f"4KiB-random-{op}", "IO/cpu-s") / 1e6
                 figures.setdefault(f"simulator: million 4 KiB {op}s a CPU second", []).append(rate)
+                rate = metric(out, f"4KiB-random-{op}", "IO/lap") / 1e3
+                figures.setdefault(f"simulator: million 4 KiB {op}s, 1,000 laps", []).append(rate)
             for load in ("hits", "misses"):
                 rate = metric(refs, f"{load}/lru", "Mref/s")
                 figures.setdefault(f"LRU: million references a CPU second, {load}", []).append(rate)
+                rate = metric(refs, f"{load}/lru", "kref/lap")
+                figures.setdefault(f"LRU: million references, 1,000 laps, {load}", []).append(rate)
     return figures
 
 
@@ -136,7 +151,7 @@ def forget(folder: Path) -> None:
 
 
 def misses(opt: Namespace) -> Figures:
-    """Compare reads that the page cache lacks with fio's of the same file."""
+    """Compare reads that the page cache lacks with fio's of the same file, past that cache and through it."""
     os.environ["ARRAYSIM_SHM"] = str(opt.disk.resolve())
     size = opt.size * MiB
     config = Config(
@@ -144,27 +159,48 @@ def misses(opt: Namespace) -> Figures:
         volumes=[Volume("v0", 0, size=size)],
         cache=64 * MiB,
     )
-    ratios = []
+    figures: Figures = {}
     with Daemon(config, "misses") as daemon:
         client = [tool("bench"), "--url", daemon.url(0), "--span", size]
         run([*client, "--row", "fill"], timeout=3600)
         settle(daemon, 600)
         data = max((f for f in daemon.dir.rglob("*") if f.is_file()), key=lambda f: f.stat().st_blocks)
         fio = ["fio", "--name=reads", f"--filename={data}", f"--size={size}", "--readonly", "--rw=randread", "--bs=4k"]
-        fio += ["--iodepth=32", "--ioengine=io_uring", "--direct=1", "--time_based", f"--runtime={opt.seconds}"]
+        fio += ["--iodepth=32", "--ioengine=io_uring", "--fadvise_hint=0", "--time_based", f"--runtime={opt.seconds}"]
+        who = ["arraysim", "fio", "fio, cached"]
         for n in range(opt.rounds):
-            figures = {}
-            for who in ("arraysim", "fio") if n % 2 == 0 else ("fio", "arraysim"):
+            rate, cost = {}, {}
+            for name in who if n % 2 == 0 else who[::-1]:
                 forget(daemon.dir)
-                if who == "fio":
-                    out = run([*fio, "--output-format=json"], timeout=600).stdout
-                    figures[who] = json.loads(out[out.index("{") :])["jobs"][0]["read"]["iops"]
-                else:
+                used = daemon.cpu_seconds() + children()
+                if name == "arraysim":
                     args = ["--row", READS[0], "--seconds", opt.seconds, "--seed", opt.seed + n]
-                    figures[who] = json.loads(run([*client, *args], timeout=600).stdout)["iops"]
-            say(f"round {n + 1}/{opt.rounds} misses: {figures['arraysim']:.0f} /s, fio {figures['fio']:.0f} /s")
-            ratios.append(figures["arraysim"] / figures["fio"])
-    return {"disk: 4 KiB read misses, of fio": ratios}
+                    result = json.loads(run([*client, *args], timeout=600).stdout)
+                    ops = result["ops"]
+                else:
+                    out = run([*fio, f"--direct={int(name == 'fio')}", "--output-format=json"], timeout=600).stdout
+                    result = json.loads(out[out.index("{") :])["jobs"][0]["read"]
+                    ops = result["total_ios"]
+                rate[name] = result["iops"]
+                cost[name] = 1e6 * (daemon.cpu_seconds() + children() - used) / ops
+            say(
+                f"round {n + 1}/{opt.rounds} misses: "
+                + "; ".join(f"{w} {rate[w]:.0f} /s, {cost[w]:.1f} us" for w in who)
+            )
+            for row, value in (
+                ("4 KiB read misses, of fio", rate["arraysim"] / rate["fio"]),
+                ("4 KiB read misses, of fio in the page cache", rate["arraysim"] / rate["fio, cached"]),
+                ("fio in the page cache, of fio", rate["fio, cached"] / rate["fio"]),
+                ("processor time of a miss and its client, us", cost["arraysim"]),
+            ):
+                figures.setdefault(f"disk: {row}", []).append(value)
+    return figures
+
+
+def children() -> float:
+    """Return the processor time of this process's children that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def beyond(opt: Namespace) -> Figures:
@@ -250,6 +286,7 @@ GROUPS: list[tuple[Callable[[Namespace], Figures], dict[str, float]]] = [
             "portal: 256 KiB read, of tgtd": 4,
             "portal: 256 KiB write, of tgtd": 2.5,
             "portal: WRITE SAME of 1 MiB a second": 250_000,
+            "portal: WRITE SAME of 1 MiB a second, batched client": 250_000,
         },
     ),
     (calls, {"calls: read, QD1": 4, "calls: read, QD32": 0.5, "calls: write, QD1": 4}),
@@ -260,8 +297,12 @@ GROUPS: list[tuple[Callable[[Namespace], Figures], dict[str, float]]] = [
         {
             "simulator: million 4 KiB writes a CPU second": 1.0,
             "simulator: million 4 KiB reads a CPU second": 1.5,
+            "simulator: million 4 KiB writes, 1,000 laps": 1.0,
+            "simulator: million 4 KiB reads, 1,000 laps": 1.5,
             "LRU: million references a CPU second, hits": 24,
             "LRU: million references a CPU second, misses": 12,
+            "LRU: million references, 1,000 laps, hits": 24,
+            "LRU: million references, 1,000 laps, misses": 12,
         },
     ),
 ]

@@ -43,15 +43,20 @@ CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./inter
  ./internal/testkit/... ./internal/trace ./internal/wasm ./internal/zerobench""".split()
 
 #: What `make test-quick` leaves to `make test` beside what is marked slow or says so by testing.Short: a test of Go
-#: that computes or waits for two seconds on an idle core. Its package has others of the same code that take less.
-LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCaches TestCopyOfAnotherTime
- TestDamagedImagesNeverPanic TestDeathInADescriptorOfAStart TestDeathsOfAStartThatFindsDamage TestDiscardsAndDeaths
- TestErasures TestEveryOperation TestEveryPoolIsAdmitted TestEverythingBeside TestFairAdmission
+#: that computes for a second on an idle core, or waits for two. Its package has others of the same code that take less.
+LONG = """TestAdvanceInSteps TestAuditsOfTwoSpaces TestBusyOwner TestCachedReads TestCommandThatWaits
+ TestCommandsOfSeveralRecordsKeepTheLogWhole TestCompareLengths TestCopyBeneathCaches TestCopyOfAnotherTime
+ TestDamagedImagesNeverPanic TestDeathInADescriptorOfAStart TestDeathsOfAStartThatFindsDamage TestDestagingIsOutrun
+ TestDeviceOperations TestDiscardsAndDeaths TestErasures TestEverFits TestEveryCopyIsRead TestEveryOperation
+ TestEveryPoolIsAdmitted TestEverySourceTellsTheSame TestEverythingBeside TestFairAdmission
  TestFirstStartsAndPowerCuts TestFullStop TestGuestMoves TestHeldWhileTheOwnerWorks TestHistoryHasNumbers
- TestHostileInitiator TestManyCommandsAtOnce TestManyCommandsUnderEveryPolicy TestManyDeathsInAFullPool
- TestMissingCountersAreNoFindings TestNobodyHeardOfWhatIsLost TestNothingLandsAfterAFence TestNumberOfTwoBatches
- TestPrecisionAndRecall TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared
- TestTornStateThenPowerLoss""".split()
+ TestHostileInitiator TestHostsOfModelAreNotAccused TestLargeCheckpoints TestManyCommandsAtOnce
+ TestManyCommandsUnderEveryPolicy TestManyDeathsInAFullPool TestMetaKills TestMissingCountersAreNoFindings
+ TestNobodyHeardOfWhatIsLost TestNobodyIsForgotten TestNothingAboveTheFloorIsMissed TestNothingLandsAfterAFence
+ TestNumberOfTwoBatches TestOrdersOfOneBlock TestPrecisionAndRecall TestPrecisionAndRecallOfModel
+ TestRandomCopiesOverGroups TestRandomRequestsAreWithdrawn TestRegionFailures TestTableIsWhatOneCacheGives
+ TestTakeoverControls TestTakeoverFences TestThrottleHoldsAnyNumberOfWriters TestToldIsAsGoodAsCompared
+ TestTornCommands TestTornStateThenPowerLoss""".split()
 
 #: Tests that count allocations, of which the detector makes its own. Others do the same under it.
 UNCOUNTED = ["TestNoAllocations"]

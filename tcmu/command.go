@@ -89,9 +89,12 @@ func (c *Command) Free() error {
 		d.mu.Unlock()
 		panic("tcmu: Free of a command that is not kept")
 	}
-	id := c.id
+	id, lost := c.id, d.wasReset()
 	d.mu.Unlock()
-	err := d.freeKept(id)
+	var err error
+	if !lost { // else it may be the number of another one
+		err = d.freeKept(id)
+	}
 	d.mu.Lock()
 	d.retire(c)
 	d.mu.Unlock()

@@ -72,8 +72,8 @@ var (
 	// ErrRing means that the ring holds what no kernel writes; nothing further can
 	// be read from it.
 	ErrRing = errors.New("tcmu: the ring is damaged")
-	// ErrFault means that memory of a command was taken away before or while it was used:
-	// somebody reset the ring under the handler.
+	// ErrFault means that memory of a command was taken away before or while it was used, or that the
+	// tail is not where it was left: somebody reset the ring under the handler.
 	ErrFault = errors.New("tcmu: the data area was removed")
 	// ErrStopped means that the device was closed.
 	ErrStopped = errors.New("tcmu: the device is closed")
@@ -101,6 +101,8 @@ type Device struct {
 	mu    sync.Mutex
 	info  Info     // guarded by mu
 	slots slots    // guarded by mu: entries from the tail to cursor
+	tail  uint32   // guarded by mu: where it was left. Only a reset of the ring moves it elsewhere
+	lost  bool     // guarded by mu: the ring was reset, and nothing in it is this device's any more
 	free  *Command // guarded by mu: by next
 	live  *Command // guarded by mu: by next
 	count int      // guarded by mu: live ones
@@ -125,6 +127,7 @@ func Attach(link Link, info Info) (*Device, error) {
 	}
 	off, size := uint64(mb.cmdrOff), uint64(mb.cmdrSize)
 	d := &Device{info: info, link: link, mem: mem, mb: mb, ring: mem[off : off+size], data: off + size, caps: mb.flags, cursor: mb.tail()}
+	d.tail = d.cursor
 	if uint64(d.cursor) >= size || d.cursor%entryAlign != 0 {
 		return nil, ErrRing
 	}

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -616,6 +617,88 @@ func TestDamagedRing(t *testing.T) {
 			}
 			r.close(tcmu.ErrRing)
 		})
+	}
+}
+
+// TestResetInService: when somebody resets the ring under the handler, nothing that was in it before is served once more, and an
+// answer that comes later changes nothing of what is in it now. Service ends, so that the ring can be taken over anew. A ring whose
+// tail was at the beginning looks the same before and after.
+func TestResetInService(t *testing.T) {
+	for before := 1; before < 4; before++ {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d before, one held: %v", before, held), func(t *testing.T) {
+				got, served := make(chan *tcmu.Command, 1), atomic.Int32{}
+				r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+					for _, c := range b {
+						if served.Add(1); held && c.CDB[0] == cdbRead[0] {
+							got <- c
+							continue
+						}
+						c.Complete(0, nil, tcmu.All)
+					}
+				}})
+				for range before {
+					r.send(cdbWrite, make([]byte, 512), 0).Wait()
+				}
+				want, late := int32(before), (*tcmu.Command)(nil)
+				if held {
+					r.send(cdbRead, nil, 512)
+					late = <-got
+					want++
+				}
+				r.Reset()
+				r.send(cdbTest, nil, 0)
+				err := <-r.ended
+				r.ended <- err
+				if late != nil {
+					late.Complete(0, nil, tcmu.All)
+				}
+				if n := served.Load(); !errors.Is(err, tcmu.ErrFault) || n != want || r.InFlight() != 1 || r.Err() != nil {
+					t.Errorf("Serve ended with %v, %d commands were served, not %d, %d are in flight, and the kernel says %v", err, n, want, r.InFlight(), r.Err())
+				}
+				r.close(tcmu.ErrFault)
+			})
+		}
+	}
+}
+
+// TestKeptOverAReset: a command that is kept, or comes to be, when somebody resets the ring can be given back, and takes nothing
+// from the one that has its number now.
+func TestKeptOverAReset(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		got := make(chan *tcmu.Command, 2)
+		r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+			for _, c := range b {
+				if c.CDB[0] == cdbTest[0] {
+					c.Complete(0, nil, tcmu.All)
+					continue
+				}
+				got <- c
+			}
+		}})
+		r.send(cdbTest, nil, 0).Wait()
+		r.send(cdbWrite, make([]byte, 512), 0)
+		c := <-got
+		if before {
+			c.Keep(0, nil, tcmu.All)
+		}
+		r.Reset()
+		again := r.send(cdbWrite, make([]byte, 512), 0)
+		if !before && !c.Keep(0, nil, tcmu.All) {
+			t.Error("it is not kept")
+		}
+		if err := c.Free(); err != nil {
+			t.Error(err)
+		}
+		r.ended <- <-r.ended
+		if err := r.Err(); err != nil || r.InFlight() != 1 {
+			t.Errorf("kept before: %v: the kernel says %v, %d are in flight", before, err, r.InFlight())
+		}
+		r.close(tcmu.ErrFault)
+		r.Reset()
+		if s := again.Wait().Status; s != 8 {
+			t.Errorf("the command that came behind the reset has status %#x", s)
+		}
 	}
 }
 

@@ -18,6 +18,12 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// What lies between the cursor and the new head are entries of the past, which were served. The kernel
+	// never fills the ring up: with entries in it, the head is not at the tail.
+	if d.wasReset() || d.slots.n > 0 && head == d.tail {
+		d.lose()
+		return nil, true, ErrFault
+	}
 	for d.cursor != head && tmr == nil {
 		// An entry never wraps; the kernel pads the end of the ring.
 		limit := uint32(len(d.ring))
@@ -61,6 +67,14 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 		}
 	}
 	d.pass()
+	if d.wasReset() { // while it was read: nobody knows what of it is of the past
+		for _, c := range d.batch {
+			d.retire(c)
+		}
+		clear(d.batch)
+		d.batch = d.batch[:0]
+		return nil, true, ErrFault
+	}
 	return tmr, true, nil
 }
 
@@ -178,15 +192,16 @@ func (d *Device) complete(c *Command, r *cmdResponse) {
 // answer writes a response into the oldest entry, whichever command that was of,
 // and lets the tail pass it. Preconditions: mu is held.
 func (d *Device) answer(c *Command, r *cmdResponse) {
-	d.pass()
-	s := d.slots.pop()
-	e := (*cmdResponse)(unsafe.Pointer(&d.ring[s.off]))
-	lenOp := e.lenOp
-	*e = *r
-	e.lenOp, e.cmdID = lenOp, c.id
-	d.advance(s)
-	d.pass()
-	d.dirty.Store(true)
+	if d.pass(); !d.wasReset() { // else the kernel has ended the command, and may write others there
+		s := d.slots.pop()
+		e := (*cmdResponse)(unsafe.Pointer(&d.ring[s.off]))
+		lenOp := e.lenOp
+		*e = *r
+		e.lenOp, e.cmdID = lenOp, c.id
+		d.advance(s)
+		d.pass()
+		d.dirty.Store(true)
+	}
 	if r.uflags&uflagKeepBuf != 0 {
 		c.state = stateKept
 		return
@@ -206,7 +221,25 @@ func (d *Device) advance(s slot) {
 	if next == uint32(len(d.ring)) {
 		next = 0
 	}
-	d.mb.setTail(next)
+	if !d.wasReset() && !d.mb.moveTail(d.tail, next) {
+		d.lose()
+	}
+	d.tail = next
+}
+
+// wasReset reports whether the ring was reset. Preconditions: mu is held.
+func (d *Device) wasReset() bool {
+	if !d.lost && d.mb.tail() != d.tail {
+		d.lose()
+	}
+	return d.lost
+}
+
+// lose ends the service of a ring that was reset. Preconditions: mu is held.
+func (d *Device) lose() {
+	d.lost = true
+	fault := ErrFault
+	d.failure.Store(&fault)
 }
 
 // retire ends a command's use of the mapping. Preconditions: mu is held.

@@ -208,9 +208,13 @@ func checkMailbox(mem []byte) (*mailbox, error) {
 // Producer and consumer: the kernel publishes entries by moving the head, and
 // takes back those that the tail has passed. The atomics order both against the
 // entries (Go's are sequentially consistent).
-func (m *mailbox) head() uint32     { return atomic.LoadUint32(&m.cmdHead) }
-func (m *mailbox) tail() uint32     { return atomic.LoadUint32(&m.cmdTail) }
-func (m *mailbox) setTail(v uint32) { atomic.StoreUint32(&m.cmdTail, v) }
+func (m *mailbox) head() uint32 { return atomic.LoadUint32(&m.cmdHead) }
+func (m *mailbox) tail() uint32 { return atomic.LoadUint32(&m.cmdTail) }
+
+// moveTail moves the tail from where it was left, and reports whether it was there.
+func (m *mailbox) moveTail(from, to uint32) bool {
+	return atomic.CompareAndSwapUint32(&m.cmdTail, from, to)
+}
 
 // iovAt and idAt read the variable parts of entries.
 func iovAt(entry []byte, i int) iovec {

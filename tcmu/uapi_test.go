@@ -78,9 +78,11 @@ func TestSentinels(t *testing.T) {
 		}
 	}
 	clear(mem)
-	mb.setTail(0x11223344)
-	if binary.NativeEndian.Uint32(mem[64:]) != 0x11223344 || bytes.Count(mem, []byte{0}) != 124 {
-		t.Errorf("setTail wrote elsewhere: % x", mem)
+	if !mb.moveTail(0, 0x11223344) || binary.NativeEndian.Uint32(mem[64:]) != 0x11223344 || bytes.Count(mem, []byte{0}) != 124 {
+		t.Errorf("moveTail wrote elsewhere: % x", mem)
+	}
+	if mb.moveTail(0, 1) || mb.tail() != 0x11223344 {
+		t.Errorf("the tail was moved from elsewhere to %#x", mb.tail())
 	}
 }
 

@@ -417,7 +417,7 @@ class Daemon(Server):
 
     def metrics(self) -> Metrics:
         """Scrape /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as r:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as r:
             return Metrics(r.read().decode())
 
     def cli(self, *args: Any, **kw: Any) -> Result:
@@ -450,7 +450,7 @@ class Tgtd(Server):
 
     def __enter__(self) -> Tgtd:
         self.spawn(["tgtd", "-f", "-C", self.control, "--iscsi", f"portal=127.0.0.1:{self.port}"])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

@@ -169,7 +169,7 @@ def test_token_opens_the_interface(daemon: Daemon) -> None:
 
     def check(**headers: str) -> Any:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, method="POST", headers=headers), timeout=10) as r:
+            with urllib.request.urlopen(urllib.request.Request(url, method="POST", headers=headers), timeout=60) as r:
                 return json.load(r)
         except urllib.error.HTTPError as e:
             return json.load(e)

@@ -45,7 +45,7 @@ class Demo:
         return text
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/api/v1{path}", timeout=10) as r:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/api/v1{path}", timeout=60) as r:
             return json.load(r)
 
     def end(self, how: signal.Signals) -> int:

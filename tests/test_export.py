@@ -10,13 +10,18 @@ import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-import pandas as pd
 import pytest
 from arrays import noise
 from harness import REPO, Config, Daemon, GiB, MiB, Pool, Server, ToolError, Volume, binary, run
+from later import Later
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+else:
+    duckdb, pd = Later("duckdb"), Later("pandas")
 
 MONITORING = REPO / "scripts" / "monitoring"
 
@@ -225,7 +230,7 @@ class Prometheus(Server):
         """Ask the API; None while it does not answer."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(params)}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as r:
+            with urllib.request.urlopen(url, timeout=60) as r:
                 return json.load(r)["data"]
         except OSError:
             return None

@@ -22,7 +22,7 @@ def test_openmetrics_on_request(array: Daemon) -> None:
         f"http://127.0.0.1:{array.metrics_port}/metrics",
         headers={"Accept": "application/openmetrics-text; version=1.0.0"},
     )
-    with urllib.request.urlopen(req, timeout=10) as r:
+    with urllib.request.urlopen(req, timeout=60) as r:
         assert "openmetrics" in r.headers["Content-Type"]
         assert r.read().decode().rstrip().endswith("# EOF")
 

@@ -106,6 +106,7 @@ def none_waits(d: Daemon, *command: object) -> tuple[bool, str]:
     return longest < max(1, took / 4), f"a list waited {longest:.1f} s of the {took:.1f} s"
 
 
+@pytest.mark.slow
 def test_others_do_not_wait_for_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To make a pool of 1,000 mdisks is to sync thousands of files, and to delete it to unlink them.
 
@@ -173,7 +174,7 @@ def test_addresses_that_are_printed_can_be_reached(tmp_path: Path) -> None:
         assert ready and ready[1] == f"127.0.0.1:{d.port}" and ready[2] == f"http://127.0.0.1:{d.metrics_port}/metrics"
         status = d.cli_json("status")
         assert status["page"] == f"http://127.0.0.1:{d.metrics_port}/" and status["portal"] == f"127.0.0.1:{d.port}"
-        with urllib.request.urlopen(ready[2], timeout=10) as r:
+        with urllib.request.urlopen(ready[2], timeout=60) as r:
             assert r.status == 200
 
 
@@ -192,9 +193,9 @@ def test_metrics_answer_to_no_foreign_name(daemon: Daemon) -> None:
     for path in ("/metrics", "/", "/api/v1/status"):
         q = urllib.request.Request(base + path, headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError) as e:
-            urllib.request.urlopen(q, timeout=10)
+            urllib.request.urlopen(q, timeout=60)
         assert e.value.code == 403, path
-        with urllib.request.urlopen(base + path, timeout=10) as r:
+        with urllib.request.urlopen(base + path, timeout=60) as r:
             assert r.status == 200
 
 

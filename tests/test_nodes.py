@@ -120,6 +120,10 @@ CASES = re.compile(
 )
 
 
+#: of a case by the other node: one that fails for another reason than a busy machine fails each time.
+TRIES = 3
+
+
 @pytest.mark.slow
 def test_libiscsi_suite(nodes: Nodes) -> None:
     """What passes at the owner passes by the other node; cases of several paths get one session at each."""
@@ -130,11 +134,16 @@ def test_libiscsi_suite(nodes: Nodes) -> None:
     failed = {}
     for name in names:
         urls = [nodes.other.url(0)] if not name.startswith("MultipathIO") else [nodes.owner.url(0), nodes.other.url(0)]
-        r = run(
-            ["iscsi-test-cu", "--dataloss", "--allow-sanitize", f"--test=ALL.{name}", *urls], timeout=120, expect=None
-        )
-        end = libiscsi.outcome(r)
-        if end not in ("passed", "skipped"):
+        # A command that is a second on its way, as on a busy machine, hears BUSY, which no case expects.
+        for _ in range(TRIES):
+            r = run(
+                ["iscsi-test-cu", "--dataloss", "--allow-sanitize", f"--test=ALL.{name}", *urls],
+                timeout=120,
+                expect=None,
+            )
+            if (end := libiscsi.outcome(r)) in ("passed", "skipped"):
+                break
+        else:
             there = libiscsi.outcome(libiscsi.case(name, nodes.owner.url(0), 120))
             if there != end:
                 failed[name] = f"{end} by the other node, {there} at the owner\n{r}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import nbformat
 import pytest
 from harness import REPO, binary
-from nbclient import NotebookClient
+from later import Later
+
+nbclient, nbformat = Later("nbclient"), Later("nbformat")
 
 
 @pytest.mark.slow
@@ -20,7 +21,9 @@ def test_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARRAYSIM_SCENARIO", str(REPO / "testdata" / "scenarios" / "001-small.yaml"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "agg")
-    NotebookClient(notebook, timeout=600, startup_timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
+    nbclient.NotebookClient(notebook, timeout=600, startup_timeout=300, kernel_name="python3").execute(
+        cwd=str(tmp_path)
+    )
     summary = ast.literal_eval(notebook.cells[-1].outputs[-1]["data"]["text/plain"].replace("np.float64", ""))
     assert summary["holder before"] == "vmvdi03_v00"
     assert summary["holder in the tower"] == "vmvdi03_v02"

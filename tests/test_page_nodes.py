@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from harness import Daemon, Mdisk, MiB, Pool, ToolError, Volume, free_port
 from initiator import Session
 from nodes import Node, eventually, linked
-from playwright.sync_api import Browser, Locator, expect
 from test_move import move
 from test_rados import NodeInPool, RadosDaemon, cluster, forwards  # noqa: F401
-from viewing import Viewer
+from viewing import Viewer, expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
 
 
 @pytest.fixture

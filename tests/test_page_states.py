@@ -14,13 +14,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from arrays import noise, write
 from harness import REPO, Config, Daemon, KiB, Mdisk, MiB, Pool, Volume
-from playwright.sync_api import Browser, expect
-from viewing import DESK, PHONE, SIZE, Viewer
+from viewing import DESK, PHONE, SIZE, Viewer, expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow  # a browser and daemons of their own, for states that are rare
 
 Opened = Callable[[Daemon], Viewer]
 
@@ -324,7 +328,7 @@ def test_a_victim_is_named_while_it_waits(new_array: NewArray, tmp_path: Path) -
             d.sg("sg_dd", "if=/dev/sg2", "of=/dev/null", "bs=512", "bpt=8", "count=1024", timeout=120)
 
     def ask(path: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{d.metrics_port}/api/v1/{path}", timeout=10) as r:
+        with urllib.request.urlopen(f"http://127.0.0.1:{d.metrics_port}/api/v1/{path}", timeout=60) as r:
             return json.load(r)
 
     def seconds() -> int:

@@ -198,12 +198,12 @@ def patch(daemon: Daemon, path: str, body: dict[str, object]) -> None:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     url = daemon.cli_json("status")["page"] + "api/v1" + path
     ask = urllib.request.Request(url, json.dumps(body).encode(), headers, method="PATCH")
-    with urllib.request.urlopen(ask, timeout=10) as r:
+    with urllib.request.urlopen(ask, timeout=60) as r:
         assert r.status == 200
 
 
 def in_flight(daemon: Daemon) -> list[dict[str, object]]:
-    with urllib.request.urlopen(daemon.cli_json("status")["page"] + "api/v1/offloads", timeout=10) as r:
+    with urllib.request.urlopen(daemon.cli_json("status")["page"] + "api/v1/offloads", timeout=60) as r:
         return json.load(r)
 
 

@@ -8,9 +8,13 @@ import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from harness import REPO, Daemon, MiB, ToolError
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from later import Later
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
@@ -19,7 +23,13 @@ SIZE = 32 * MiB
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 THEMES = ("light", "dark")
 
-expect.set_options(timeout=30_000)
+_playwright = Later("playwright.sync_api")
+
+
+def expect(actual: Any) -> Any:
+    """Return playwright's expectations of a page or a part of it, which have half a minute to come true."""
+    _playwright.expect.set_options(timeout=30_000)
+    return _playwright.expect(actual)
 
 
 #: Runs axe without the rules that find nothing worse than "moderate", by what they say of themselves: a quarter of its

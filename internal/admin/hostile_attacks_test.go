@@ -288,7 +288,8 @@ func (h *hostile) names() error {
 	return nil
 }
 
-// requests: of the HTTP API, with guessed tokens, until it listens no more.
+// requests: changes by the HTTP API, with guessed tokens, until it listens no more. It forgives one guess a second, which a
+// slow machine does not take longer for; 100 reads it may.
 func (h *hostile) requests() error {
 	for range 500 {
 		nc, err := net.Dial("tcp", h.r.d.metricsAddr.String())
@@ -296,7 +297,7 @@ func (h *hostile) requests() error {
 			return err
 		}
 		nc.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprintf(nc, "GET /api/v1/volumes HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer guess\r\nConnection: close\r\n\r\n", h.r.d.metricsAddr)
+		fmt.Fprintf(nc, "DELETE /api/v1/volumes/mine HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer guess\r\nConnection: close\r\n\r\n", h.r.d.metricsAddr)
 		var status int
 		_, err = fmt.Fscanf(nc, "HTTP/1.1 %d", &status)
 		nc.Close()

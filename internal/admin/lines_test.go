@@ -56,11 +56,11 @@ func TestLinesNeverWait(t *testing.T) {
 	for i := range mostLines + 7 {
 		l.say(fmt.Sprint("line ", i, "."))
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("who says it waits for %v", took)
 	}
 	begin = time.Now()
-	if l.end(); time.Since(begin) > linesPatience+5*time.Second {
+	if l.end(); time.Since(begin) > linesPatience+time.Minute {
 		t.Error("its end waits for a reader that has stopped")
 	}
 	close(to.release)

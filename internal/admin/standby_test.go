@@ -227,7 +227,7 @@ func TestFencedWhileItStops(t *testing.T) {
 		if !errors.Is(err, block.ErrFenced) {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(startTimeout):
 		t.Error("it does not end")
 	}
 	r.end = nil

@@ -255,6 +255,49 @@ func TestLateLeaf(t *testing.T) {
 	r.check()
 }
 
+// TestLateGarbage: who needs the space of garbage whose leaf does not come, or has to wait until some of it is collected, ends
+// like one who needs the leaf, and goes on when it has come.
+func TestLateGarbage(t *testing.T) {
+	const leaf = node.LeafSectors
+	s := &badReads{}
+	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(15*leaf, 200)}}
+	mustOK(t, r.do(v, h))
+	r.evict()
+	s.stuck = true
+	free, _, _ := r.a.Pool("p").Space()
+	r.volume("w", "p", uint64(free), false)
+	requests := map[string]*block.Request{"write": write(15*leaf+9*windowSectors, 8), "anchored": unmap(block.Anchor, rng(15*leaf+9*windowSectors, 2*windowSectors)),
+		"compare": {Op: block.OpOrWrite, Range: rng(15*leaf+20*windowSectors, 8), Data: [][]byte{make([]byte, 8*512)}}}
+	mustOK(t, r.do(v, unmap(0, rng(0, 15*leaf))))
+	ended := 0
+	for _, q := range requests {
+		q.Done = func(*block.Request) { ended++ }
+		v.Submit([]*block.Request{q})
+	}
+	r.clock.RunUntil(r.clock.Now() + patience/2)
+	if ended != 0 || r.a.arena.Demand().Reads() == 0 {
+		t.Fatalf("%d have ended too early, of %d leaves", ended, r.a.arena.Demand().Reads())
+	}
+	r.clock.RunUntil(r.clock.Now() + patience/2 + 2e9)
+	for name, q := range requests {
+		if q.Status != block.MediumWrite {
+			t.Errorf("%s ended with %v", name, q.Status)
+		}
+	}
+	if what := r.a.engine.Leftover(); ended != len(requests) || what != "" || r.a.arena.Demand().Kept() != 0 {
+		t.Errorf("%d of %d have ended; left: %q, %d who keep leaves", ended, len(requests), what, r.a.arena.Demand().Kept())
+	}
+	s.stuck = false
+	for _, fn := range s.held {
+		fn()
+	}
+	r.clock.RunUntil(r.clock.Now() + 2e9)
+	mustOK(t, r.do(v, stamped(rng(15*leaf+9*windowSectors, 8), 77<<20)))
+	h.Ref.Release()
+	r.check()
+}
+
 // TestGarbageOfAbsentLeaves: what was cut off with leaves that are absent gives its space back, a pool that needs that waits for
 // it, and where a leaf is made again nothing of the old one is lost.
 func TestGarbageOfAbsentLeaves(t *testing.T) {
@@ -312,6 +355,36 @@ func TestStopWithAbsentGarbage(t *testing.T) {
 	if n, _, _ := r.a.Pool("p").Space(); n < 500<<20 {
 		t.Errorf("%d bytes are free", n)
 	}
+}
+
+// TestStopBesideALateLeaf: an array stops although a page of a map does not come, and not before those have their answer who wait
+// for it. When it comes, that changes nothing.
+func TestStopBesideALateLeaf(t *testing.T) {
+	s := &badReads{stuck: true}
+	r, v := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+	counted, stopped := errNever, false
+	v.CountEntries(func(_ int, err error) { counted = err })
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+	r.a.Stop(func(err error) { mustDo(t, err); stopped = true })
+	r.clock.RunUntil(r.clock.Now() + patience/2)
+	if stopped || counted != errNever {
+		t.Errorf("it does not wait: stopped %v, counted %v", stopped, counted)
+	}
+	r.clock.RunUntil(r.clock.Now() + patience/2 + 3e9)
+	if !stopped || !errors.Is(counted, demand.ErrLate) {
+		t.Errorf("it has stopped: %v, the count has ended: %v", stopped, counted)
+	}
+	absent := r.a.arena.Absent()
+	r.clock.Run() // nobody looks for what comes any longer
+	for _, fn := range s.held {
+		fn()
+	}
+	if r.clock.RunUntil(r.clock.Now() + 1e9); r.a.arena.Absent() != absent || r.a.arena.Demand().Reads() != 0 {
+		t.Error("a page that comes later changes something")
+	}
+	s.stuck, s.held = false, nil
+	r.crash()
+	r.check()
 }
 
 // TestStopBesideAChangeThatNeedsGarbage: who waits for the space of garbage hears that there is none when that is left to the

@@ -46,12 +46,12 @@ func (r *rig) open() {
 	r.a = a
 }
 
-// crash replaces the array by one that recovers from a copy of the store, as after
+// crash replaces the array by one that recovers from what its store has, as after
 // the death of the process.
 func (r *rig) crash() {
 	r.t.Helper()
 	r.clock = &block.Virtual{}
-	r.store = r.store.Clone(r.clock)
+	r.store = r.store.Reopen(r.clock)
 	r.open()
 }
 

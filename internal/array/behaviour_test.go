@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -30,8 +32,18 @@ func (r *rig) start(v *Volume, q *block.Request) func() bool {
 	}
 }
 
+// zeros is memory that nobody can write to: requests share it, and none of them clears its own.
+var zeros = sync.OnceValue(func() []byte {
+	b, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		panic(err)
+	}
+	return b
+})
+
+// write is a WRITE of zeros. Whoever writes something else takes a buffer of his own.
 func write(start, count uint64) *block.Request {
-	return &block.Request{Op: block.OpWrite, Range: rng(start, count), Data: [][]byte{make([]byte, count*512)}}
+	return &block.Request{Op: block.OpWrite, Range: rng(start, count), Data: [][]byte{zeros()[: count*512 : count*512]}}
 }
 
 func TestCapsByNumberOfPools(t *testing.T) {

@@ -51,6 +51,9 @@ func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.recovery.BadPages; n > 0 {
 		add("cache: %d page descriptors were damaged beyond repair when the array started: their data is lost, and sectors may have older contents", n)
 	}
+	if n := a.arena.PassedOver(); n > 0 {
+		add("space: %d pages of maps that were cut off could not be read: what they refer to stays taken until the array starts again", n)
+	}
 	if a.engine.Broken() != "" {
 		add("array: changes are refused: %s", a.engine.Broken())
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	retryTime = backend.RetryTime
 	patience  = backend.Patience
+	// hurry is when a page of a map is asked for elsewhere that does not come: long before those end who wait for it.
+	hurry = patience / 4
 )
 
 // watchdog looks every second, while something fails or somebody waits for room or for an mdisk,
@@ -110,13 +112,15 @@ func (w *watchdog) lookFlush(now int64) bool {
 	return true
 }
 
-// lookMaps ends who waits for a page of a map that does not come. It reports whether there is one.
+// lookMaps has a page of a map that does not come read elsewhere, and ends in the end who waits for it. It reports whether
+// there is one.
 func (w *watchdog) lookMaps(now int64) bool {
 	d := w.set.Arena.Demand()
 	if d.Reads() == 0 {
 		return false
 	}
 	w.watch()
+	d.Hurry(now - hurry)
 	return d.Late(now - patience)
 }
 
@@ -160,6 +164,9 @@ func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
 	if failed := a.arena.Demand().Failed(); failed > 0 {
 		lines = append(lines, fmt.Sprintf("pages of volumes' maps could not be read %d times, and no copy has them as they were written: reads and writes there are medium errors; restore the data folder from a copy", failed))
+	}
+	if a.meta.Silent() {
+		lines = append(lines, "a copy of the checkpoints does not answer, and pages of volumes' maps are read from the other one; look at its disk")
 	}
 	if a.meta.Alone() {
 		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")

@@ -49,7 +49,8 @@ func (a *Array) StopWaiting() { a.ckpt.Stop() }
 // Stop has the array begin nothing by itself any more, waits for what its mdisks have, and writes a last
 // checkpoint; the caller may then close the store. Dirty data stays in NVRAM, where the next start
 // finds it; call Drain first to have none. Requests under way must have ended. An mdisk that is silent
-// is waited for as long as anybody waits for one: what it answers later changes nothing.
+// is waited for as long as anybody waits for one: what it answers later changes nothing. So is a page of a map that does not
+// come.
 func (a *Array) Stop(done func(error)) {
 	a.engine.Stop()
 	a.back.Stop()
@@ -58,10 +59,12 @@ func (a *Array) Stop(done func(error)) {
 	for a.arena.Collectable() {
 		a.arena.Collect(1 << 20)
 	}
-	if a.arena.Demand().Reads() > 0 || a.ckpt.Running() || a.engine.Filling() || a.back.Busy() || a.flusher.Running() {
+	reads := a.arena.Demand()
+	if reads.Timely() > 0 || a.ckpt.Running() || a.engine.Filling() || a.back.Busy() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}
+	reads.Close()
 	last := func(err error) {
 		a.flusher.Last(func(last error) {
 			a.meta.Close() // what waits for its turn is refused

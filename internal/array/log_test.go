@@ -34,6 +34,7 @@ func TestCommandsOfSeveralRecordsKeepTheLogWhole(t *testing.T) {
 				for range 8 {
 					v.Submit([]*block.Request{comb(most)})
 					clock, store := r.clock, r.store
+					r.store = store.Clone(clock)
 					r.crash()
 					r.check()
 					r.clock, r.store = clock, store // the array that was not killed goes on

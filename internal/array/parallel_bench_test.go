@@ -13,7 +13,9 @@ import (
 
 // BenchmarkParallel is what goroutines get done that submit at the same time, to pools of one I/O group
 // or to one of a group each, over files in memory: batches of 8 requests, each submitted when the one
-// before has ended. A second goroutine is worth what it adds to the bytes a second of the first.
+// before has ended. A second goroutine is worth what it adds to the bytes a second of the first. Those of
+// a group write to as many bytes together as one does: with more of them, more would be destaged that one
+// finds in the write cache.
 func BenchmarkParallel(b *testing.B) {
 	for _, op := range []struct {
 		name  string
@@ -29,17 +31,18 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-const parallelBytes = 128 << 20 // of a volume
+const parallelBytes = 128 << 20 // of a volume, and of all that goroutines of a group use
 
 // benchmarkParallel has a volume for each goroutine, in the pools of the groups in turns. A group has pools of its own.
 func benchmarkParallel(b *testing.B, op block.Op, size, groups, pools, goroutines int) {
+	used := uint64(parallelBytes * groups / goroutines)
 	rigs, volumes := make([]*liveRig, goroutines), make([]*Volume, goroutines)
 	for g := range groups {
 		r, list := parallelRig(b, pools, goroutines/groups, 128<<20)
 		defer r.close()
 		for i, v := range list {
 			rigs[g+i*groups], volumes[g+i*groups] = r, v
-			for at := uint64(0); at < parallelBytes; at += 1 << 20 { // all of it is there
+			for at := uint64(0); at < used; at += 1 << 20 { // all of it is there
 				r.do(v, &block.Request{Op: block.OpWrite, Range: rng(at/512, 2048), Data: [][]byte{make([]byte, 1<<20)}})
 			}
 		}
@@ -51,7 +54,7 @@ func benchmarkParallel(b *testing.B, op block.Op, size, groups, pools, goroutine
 	b.ResetTimer()
 	var all sync.WaitGroup
 	for i, v := range volumes {
-		all.Go(func() { rigs[i].hammer(v, op, size, b.N/goroutines, uint64(i)) })
+		all.Go(func() { rigs[i].hammer(v, op, size, b.N/goroutines, used, uint64(i)) })
 	}
 	all.Wait()
 	b.StopTimer()
@@ -98,8 +101,8 @@ func parallelRig(t testing.TB, pools, volumes int, cache int64) (*liveRig, []*Vo
 	return r, list
 }
 
-// hammer has requests at random places done, in batches.
-func (r *liveRig) hammer(v *Volume, op block.Op, size, n int, seed uint64) {
+// hammer has requests at random places of the first bytes done, in batches.
+func (r *liveRig) hammer(v *Volume, op block.Op, size, n int, used, seed uint64) {
 	const batch = 8
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	ended := make(chan struct{}, 1)
@@ -113,7 +116,7 @@ func (r *liveRig) hammer(v *Volume, op block.Op, size, n int, seed uint64) {
 	}
 	for ; n > 0; n -= batch {
 		for _, q := range reqs {
-			q.Range = rng(rnd.Uint64N(parallelBytes/uint64(size))*uint64(size)/512, uint64(size)/512)
+			q.Range = rng(rnd.Uint64N(used/uint64(size))*uint64(size)/512, uint64(size)/512)
 		}
 		r.exec.Lock()
 		left = batch

@@ -294,7 +294,7 @@ func TestPromisedSpaceThatIsRead(t *testing.T) {
 // TestWritesThatReturnWhatTheyTook: two writes that wait for space each take what is free, find that it is too little,
 // and return it. That is no news for the other: both wait for what the read keeps, and the step ends.
 func TestWritesThatReturnWhatTheyTook(t *testing.T) {
-	stuck := time.AfterFunc(20*time.Second, func() { panic("a step does not end") })
+	stuck := time.AfterFunc(2*time.Minute, func() { panic("a step does not end") })
 	defer stuck.Stop()
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 * grainBytes, Bandwidth: 64 << 10}}}, 0)

@@ -54,7 +54,7 @@ func TestSend(t *testing.T) {
 	}
 	a.Unlock()
 	b.Unlock()
-	for end := time.Now().Add(10 * time.Second); !kept.Opened() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !kept.Opened() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	b.Lock()
 	defer b.Unlock()

@@ -56,6 +56,18 @@ func TestCompareStages(t *testing.T) {
 	}
 }
 
+// TestCompareTimeBased: a job that went round and round through its part of the device until its runtime does in the
+// simulator, too, although fio's result lacks the option when it was written without a value.
+func TestCompareTimeBased(t *testing.T) {
+	j := measured("reads", 0, "randread")
+	delete(j.Options, "time_based")
+	j.Options["size"], j.Read.Bytes = "256k", 1000*4096
+	out, _, err := BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: []fio.JobResult{j}}, fio.Array{Profile: "all-flash", IOs: 2000}, Work{})
+	if err != nil || len(out) != 1 || out[0].Simulated != 2000 {
+		t.Errorf("%+v, error %v; want 2000 I/Os simulated", out, err)
+	}
+}
+
 // TestCompareLengths: a job that its own size ends cuts no other one off, and where nothing is compared the note says why.
 func TestCompareLengths(t *testing.T) {
 	short, long := measured("short", 0, "randread"), measured("long", 0, "randread")

@@ -183,11 +183,20 @@ func (l *Load) sizes(o map[string]string) error {
 	return nil
 }
 
+// clonesOf returns how many clones (numjobs) a job has; 0 is a value that is not one.
+func clonesOf(o map[string]string) int {
+	n, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
+	if err != nil || n < 1 || n > 1<<20 {
+		return 0
+	}
+	return n
+}
+
 // depth sets how many I/Os are in flight, or arrive.
 func (l *Load) depth(o map[string]string) error {
-	clones, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
-	depth, err2 := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
-	if err != nil || err2 != nil || clones < 1 || depth < 1 || clones > 1<<20 || depth > 1<<20 {
+	clones := clonesOf(o)
+	depth, err := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
+	if err != nil || clones < 1 || depth < 1 || depth > 1<<20 {
 		return fmt.Errorf("iodepth=%s and numjobs=%s: both must be numbers of at least 1", cmp.Or(o["iodepth"], "1"), cmp.Or(o["numjobs"], "1"))
 	}
 	switch strings.Split(o["ioengine"], ":")[0] {

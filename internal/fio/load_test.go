@@ -218,3 +218,17 @@ func TestLoops(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 }
+
+// TestClonesLength: each clone of a job has its length, so all together have as many times that; what --ios ends, ends
+// there however many there are.
+func TestClonesLength(t *testing.T) {
+	for text, want := range map[string]uint64{"size=1m numjobs=4": 4 << 20, "size=8m io_size=50% loops=3 numjobs=2": 24 << 20, "size=1m numjobs=1": 1 << 20,
+		"numjobs=4": 4 << 30, "size=1m numjobs=4 runtime=1": 4 << 20, "size=1m numjobs=4 runtime=1 time_based": 1 << 62, "size=1t loops=4000 numjobs=1048576": 1 << 62} {
+		for ios, most := range map[int64]uint64{0: 1 << 62, 100: 100 * 4096} {
+			all, _ := jobs(t, "[a]\ndirect=1\nbs=4k\n"+strings.ReplaceAll(text, " ", "\n")+"\n", Array{IOs: ios})
+			if got := all[0]["bytes"]; got != min(want, most) {
+				t.Errorf("%s, %d I/Os: %v bytes, want %d", text, ios, got, min(want, most))
+			}
+		}
+	}
+}

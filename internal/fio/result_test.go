@@ -1,6 +1,7 @@
 package fio
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,41 @@ func TestParseResult(t *testing.T) {
 	for _, text := range []string{"", "nothing", "{}", `{"fio version": "x"}`, `{"fio version": 3}`} {
 		if _, err := ParseResult([]byte(text)); err == nil || !strings.Contains(err.Error(), "not a result of fio") {
 			t.Errorf("%q: error %v", text, err)
+		}
+	}
+}
+
+// TestTimeBasedIsFound: fio's result has no options without a value, so that of jobs with a runtime only what they did says
+// whether their length ended them. It is the length of each clone.
+func TestTimeBasedIsFound(t *testing.T) {
+	for _, row := range []struct {
+		options     string
+		read, write int64
+		timed       bool
+	}{
+		{`"size": "8m", "runtime": "1"`, 9 << 20, 0, true},
+		{`"size": "8m", "runtime": "1"`, 5 << 20, 4 << 20, true},
+		{`"size": "8m", "timeout": "1"`, 9 << 20, 0, true},
+		{`"size": "8m", "runtime": "1"`, 8 << 20, 0, false},
+		{`"size": "8m"`, 9 << 20, 0, false},
+		{`"size": "8m", "runtime": "1", "time_based": "0"`, 9 << 20, 0, false},
+		{`"size": "8m", "runtime": "1", "time_based": "1"`, 1 << 20, 0, true},
+		{`"size": "8m", "runtime": "1", "loops": "2"`, 9 << 20, 0, false},
+		{`"size": "8m", "runtime": "1", "io_size": "4m"`, 5 << 20, 0, true},
+		{`"size": "8m", "runtime": "1", "numjobs": "2"`, 16 << 20, 0, false},
+		{`"size": "8m", "runtime": "1", "numjobs": "2"`, 17 << 20, 0, true},
+		{`"size": "100%", "runtime": "1"`, 9 << 40, 0, false},
+	} {
+		r, err := ParseResult(fmt.Appendf(nil, `{"fio version": "fio-3.33", "global options": {%s, "direct": "1"}, "jobs": [{"jobname": "a", "job options": {"bs": "4k"}, "read": {"total_ios": 9, "io_bytes": %d}, "write": {"io_bytes": %d}}]}`, row.options, row.read, row.write))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, err := r.Ran()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := on(ran[0].Options, "time_based"); got != row.timed {
+			t.Errorf("%s, %d bytes read and %d written: time_based is %v", row.options, row.read, row.write, got)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type Ran struct {
 //
 // A result has no options that were written without a value, such as stonewall, so that jobs of two groups are taken to have
 // run one after the other unless the later one has new_group=1. If they cannot have, since all took too short, that is an error.
+// It lacks time_based, too: a job with a runtime that read and wrote more than its length had it.
 func (r *Result) Ran() ([]Ran, error) {
 	var out []Ran
 	var stages [][]int // places in out of what ran at the same time
@@ -65,6 +66,11 @@ func (r *Result) Ran() ([]Ran, error) {
 		*s = append(*s, len(out))
 		out, entries, group = append(out, Ran{Job: Job{j.Name, all}, Read: j.Read, Write: j.Write}), append(entries, 1), append(group, j.Group)
 	}
+	for i := range out {
+		if j := &out[i]; j.timed(entries[i]) {
+			j.Options["time_based"] = ""
+		}
+	}
 	sum := 0.0 // milliseconds that the stages took at least
 	for _, g := range stages {
 		longest := 0.0
@@ -82,6 +88,18 @@ func (r *Result) Ran() ([]Ran, error) {
 		return nil, fmt.Errorf("jobs of several groups ran at the same time: one after the other they take %.1f s, and fio took %.0f; write new_group=1, which the result has, instead of new_group", sum/1e3, r.Jobs[n-1].Elapsed)
 	}
 	return out, nil
+}
+
+// timed tells whether a job went on beyond its length, which so many entries of fio's had each.
+func (j *Ran) timed(clones int) bool {
+	if _, said := j.Options["time_based"]; said || j.Options["runtime"] == "" && j.Options["timeout"] == "" {
+		return false
+	}
+	if n, err := strconv.Atoi(j.Options["numjobs"]); err == nil {
+		clones = max(clones, n) // of one entry, with group_reporting
+	}
+	length, sized, err := lengthOf(j.Options)
+	return err == nil && sized && uint64(j.Read.Bytes+j.Write.Bytes)/uint64(max(clones, 1)) > length
 }
 
 // alone refuses an entry that sums up several jobs: with group_reporting fio gives one entry a group, which has the name of

@@ -126,10 +126,13 @@ func (s *builder) named(name string) (any, bool) {
 	return nil, false
 }
 
+// endless is a length in bytes that no job reaches.
+const endless = 1 << 62
+
 // length sets the part of the volume, and when the job begins and ends.
 func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	o := j.Options
-	size, sized, err := sizeOf(o)
+	size, _, err := sizeOf(o)
 	if err != nil {
 		return err
 	}
@@ -146,31 +149,15 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		}
 		job["for"] = time.Duration(runtime).String()
 	}
-	bytes := size
-	part, percent := strings.CutSuffix(o["io_size"], "%")
-	switch text := o["io_size"]; {
-	case text == "" || text == "100%":
-	case percent && sized: // it multiplies size
-		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil || n == 0 || n > 100 {
-			return fmt.Errorf("io_size=%s is not a percentage from 1 to 100", text)
-		}
-		bytes = uint64(float64(size) * float64(n) / 100)
-	default:
-		if bytes, err = bytesOf("io_size", text); err != nil {
-			return err
-		}
-		sized = true
+	bytes, sized, err := lengthOf(o)
+	if err != nil {
+		return err
 	}
-	if text := o["loops"]; text != "" && text != "1" {
-		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil || n == 0 || bytes > 1<<62/n {
-			return fmt.Errorf("loops=%s is not a number of at least 1", text)
-		}
-		bytes *= n
-	}
-	if timed {
-		bytes = 1 << 62
+	// Each clone has the length, and the simulated job is all of them.
+	if clones := uint64(max(clonesOf(o), 1)); timed || bytes > endless/clones {
+		bytes = endless
+	} else {
+		bytes *= clones
 	}
 	if text := o["ramp_time"]; text != "" && text != "0" {
 		s.unknown["ramp_time"] = true // its I/Os would be in the figures
@@ -194,6 +181,39 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		job["at"] = time.Duration(ns).String()
 	}
 	return nil
+}
+
+// lengthOf returns after how many bytes each clone of a job ends that no time ends before; sized is false if that is the
+// end of a device of unknown size.
+func lengthOf(o Options) (bytes uint64, sized bool, err error) {
+	size, sized, err := sizeOf(o)
+	if err != nil {
+		return 0, false, err
+	}
+	bytes = size
+	part, percent := strings.CutSuffix(o["io_size"], "%")
+	switch text := o["io_size"]; {
+	case text == "" || text == "100%":
+	case percent && sized: // it multiplies size
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n == 0 || n > 100 {
+			return 0, false, fmt.Errorf("io_size=%s is not a percentage from 1 to 100", text)
+		}
+		bytes = uint64(float64(size) * float64(n) / 100)
+	default:
+		if bytes, err = bytesOf("io_size", text); err != nil {
+			return 0, false, err
+		}
+		sized = true
+	}
+	if text := o["loops"]; text != "" && text != "1" {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n == 0 || bytes > endless/n {
+			return 0, false, fmt.Errorf("loops=%s is not a number of at least 1", text)
+		}
+		bytes *= n
+	}
+	return bytes, sized, nil
 }
 
 // sizeOf returns the part of the volume that a job uses. A job that uses all of its device gets 1 GiB, and sized is false.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // cpuTime is what the thread has used: references a second and core come out the
@@ -20,8 +22,11 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkAccess prints millions of references a second of processor time, and bytes of the
-// index a slot, for every policy: with a cache that hits nine times in ten and one
+// paceSlice is the number of references between two laps of a Pace: 5 to 20 ms.
+const paceSlice = 100000
+
+// BenchmarkAccess prints millions of references a second of processor time, thousands a lap of a Pace, and
+// bytes of the index a slot, for every policy: with a cache that hits nine times in ten and one
 // that misses nine times in ten, the dear case.
 func BenchmarkAccess(b *testing.B) {
 	const blocks = 1 << 18
@@ -43,18 +48,23 @@ func BenchmarkAccess(b *testing.B) {
 					ix.Access(k, 0)
 				}
 				before := ix.Stats()
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				start := cpuTime(b)
+				pace := testkit.NewPace()
 				b.ReportAllocs()
 				b.ResetTimer()
-				for i := range b.N {
-					ix.Access(load.refs[i&(len(load.refs)-1)], 0)
+				for i := 0; i < b.N; {
+					pace.Begin()
+					for end := min(i+paceSlice, b.N); i < end; i++ {
+						ix.Access(load.refs[i&(len(load.refs)-1)], 0)
+					}
+					pace.End()
+					b.StopTimer()
+					pace.Lap()
+					b.StartTimer()
 				}
-				b.StopTimer()
-				took := cpuTime(b) - start
 				m, s := ix.Memory(), ix.Stats()
-				b.ReportMetric(float64(b.N)/max(took.Seconds(), 1e-6)/1e6, "Mref/s")
+				b.ReportMetric(float64(b.N)/pace.Seconds()/1e6, "Mref/s")
+				b.ReportMetric(float64(b.N)/pace.Laps()/1e3, "kref/lap")
+				b.ReportMetric(float64(pace.LapTime().Microseconds()), "lap-us")
 				b.ReportMetric(float64(m.SlotBytes)/float64(m.Slots), "B/slot")
 				b.ReportMetric(100*float64(s.Hits-before.Hits)/float64(b.N), "%hits")
 			})

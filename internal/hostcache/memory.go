@@ -22,7 +22,7 @@ func (ix *Index) Memory() Memory {
 	return m
 }
 
-func (p *tinyLFU) bytes() int64 { return int64(len(p.sketch.counts)) }
+func (p *tinyLFU) bytes() int64 { return int64(len(p.sketch.counts)) * 8 }
 
 func (p *lirs) bytes() int64 { return int64(cap(p.q.nodes)*12 + len(p.q.index)*4) }
 

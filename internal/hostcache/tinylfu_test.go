@@ -58,6 +58,35 @@ func TestTinyLFUAgesByReferences(t *testing.T) {
 	}
 }
 
+// TestTinyLFUTellsBlocksApart: when four times as many blocks as the cache has were referenced once, few of those that
+// nobody referenced seem to have been, although the counters are eight bytes a block. With a byte for each, half of them do.
+func TestTinyLFUTellsBlocksApart(t *testing.T) {
+	const capacity, others = 10_000, 100_000
+	var k sketch
+	k.init(capacity)
+	if n := len(k.counts) * 8; n > 9*capacity {
+		t.Errorf("%d bytes for %d blocks", n, capacity)
+	}
+	for i := range Key(4 * capacity) {
+		k.add(mix(i))
+	}
+	seem := 0
+	for i := range Key(others) {
+		if k.count(mix(1<<40+i)) > 0 {
+			seem++
+		}
+	}
+	if part := float64(seem) / others; part > 0.2 { // (1 - exp(-1))^4 = 0.16
+		t.Errorf("%.1f %% of the blocks that nobody referenced seem to have been", 100*part)
+	}
+	for range 20 {
+		k.add(mix(0))
+	}
+	if n := k.count(mix(0)); n != sketchMost {
+		t.Errorf("a block that was referenced 21 times counts %d", n)
+	}
+}
+
 // TestTinyLFUWindowClimbs: the window grows where blocks are referenced again soon and then never more, which a window of a
 // hundredth misses; where some blocks are referenced more often than others, it costs little. The figures of a window that
 // stays at a hundredth are 0.07 and 0.67.

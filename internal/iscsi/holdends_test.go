@@ -54,7 +54,7 @@ func TestHeldByTwo(t *testing.T) {
 	}
 	in := r.loginLater(func(cfg *ClientConfig) { cfg.ISID[5] = 17 })
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		second <- r.portal.Hold(ctx, false)
 	}()

@@ -110,8 +110,8 @@ func TestCallsPerBatch(t *testing.T) {
 				k.sends.Store(0)
 				const n = 200
 				rounds(t, p, n)
-				// The last answer is here before the read after it.
-				if got := k.receives.Load(); got < n || got > int64(n*row.reads) {
+				// An answer is here before the read after it: the last one's may be missing, and the one before the count be in it.
+				if got := k.receives.Load(); got < n || got > int64(n*row.reads)+1 {
 					t.Errorf("%d batches cost %d reads, want %d each", n, got, row.reads)
 				}
 				if got := k.sends.Load(); got != n {
@@ -205,7 +205,7 @@ func TestStayHears(t *testing.T) {
 		}
 		ended <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := r.portal.Hold(ctx, false); err != nil {
 		t.Errorf("a session that has no command under way: %v", err)

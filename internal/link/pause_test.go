@@ -219,7 +219,7 @@ func TestWelcomeThatFails(t *testing.T) {
 	}()
 	r.poll("the place of the link", func() bool { return links() == 1 })
 	paused := make(chan error, 1)
-	go func() { paused <- r.server.Pause(soon(t, 10*time.Second), time.Second) }()
+	go func() { paused <- r.server.Pause(soon(t, patience/2), time.Second) }()
 	time.Sleep(3 * limits.away) // for who hides the ports of the node
 	close(p.fails)
 	if err := <-met; err == nil {

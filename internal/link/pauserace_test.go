@@ -27,7 +27,7 @@ func TestGoesOnInTime(t *testing.T) {
 	r.poll("the word to go on", func() bool { return r.gone() > went })
 	went = r.gone()
 	close(end)
-	for until := time.Now().Add(4 * time.Second); r.gone() == went; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(patience / 2); r.gone() == went; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("the array stays, and hosts of the node wait")
 		}

@@ -270,12 +270,12 @@ func (h *host) start(c scsitest.Command) *running {
 	return p
 }
 
-// inTime reports that something is wrong unless the command ends, for which 20 s are enough on a busy machine.
+// inTime reports that something is wrong unless the command ends, for which half of the patience is enough on a busy machine.
 func (p *running) inTime(otherwise string) {
 	p.h.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience / 2):
 		p.h.t.Error(otherwise)
 	}
 }

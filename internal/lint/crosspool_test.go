@@ -43,7 +43,7 @@ type use struct {
 }
 
 func TestPoolsMeetThroughMessages(t *testing.T) {
-	src := newSource(root)
+	src := wholeSource()
 	var uses []use
 	for _, p := range []string{"pool", "request"} {
 		found, err := src.usesIn(p, slices.Concat(names(sharedByPools), names(otherPools), []string{sourcePool})...)
@@ -178,7 +178,7 @@ func TestTableOfMessages(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(b), "| message | from, to | says | answered | the call today |")
 	table, _, _ = strings.Cut(table, "\n\n")
-	src := newSource(root)
+	src := wholeSource()
 	listed := map[string]bool{}
 	rows := strings.Split(strings.TrimSpace(table), "\n")
 	for _, row := range rows[1:] {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -417,11 +418,15 @@ func imports(f *ast.File) []string {
 	return out
 }
 
-// eachFile calls fn for every Go file with its package in the terms of the
-// directions and its name from the root.
-func eachFile(t *testing.T, fn func(pkg, name string, f *ast.File)) {
-	t.Helper()
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+// goFile is a Go file with its name from the root.
+type goFile struct {
+	name string
+	tree *ast.File
+}
+
+// goFiles are all Go files, parsed once for all tests, which change none of them.
+var goFiles = sync.OnceValues(func() (out []goFile, err error) {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -437,11 +442,22 @@ func eachFile(t *testing.T, fn func(pkg, name string, f *ast.File)) {
 		if err != nil {
 			return err
 		}
-		fn(short(module+"/"+path.Dir(name)), name, f)
+		out = append(out, goFile{name, f})
 		return nil
 	})
+	return out, err
+})
+
+// eachFile calls fn for every Go file with its package in the terms of the
+// directions and its name from the root.
+func eachFile(t *testing.T, fn func(pkg, name string, f *ast.File)) {
+	t.Helper()
+	all, err := goFiles()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range all {
+		fn(short(module+"/"+path.Dir(f.name)), f.name, f.tree)
 	}
 }
 

@@ -24,7 +24,7 @@ var objects = []string{"pool.Set", "pool.Pool", "pool.Mdisk", "pool.Unit", "pool
 	"directory.Directory", "directory.Objects", "check.Checker", "provision.Manager"}
 
 func TestObjectsAreChangedByTheArrayAlone(t *testing.T) {
-	used, err := newSource(root).usesOfObjects("internal", "handlers", "cmd")
+	used, err := wholeSource().usesOfObjects("internal", "handlers", "cmd")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestShapeOfTheCore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := newSource(root)
+	src := wholeSource()
 	var pkgs []string
 	for _, dir := range coreRoots {
 		found, err := src.packages(dir)
@@ -257,7 +257,7 @@ func TestWalksGoDownhill(t *testing.T) {
 	if len(walks) < 2 {
 		t.Fatalf("%d walks are drawn: the test does not find them", len(walks))
 	}
-	src := newSource(root)
+	src := wholeSource()
 	allowed := waysBack(string(b))
 	if len(allowed) < 2 {
 		t.Fatalf("ways back of %d packages are listed: the test does not find them", len(allowed))

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // source type-checks packages of the module from their source, as far as that needs no package
@@ -35,6 +36,9 @@ type checked struct {
 func newSource(root string) *source {
 	return &source{root: root, fset: token.NewFileSet(), pkgs: map[string]*checked{}}
 }
+
+// wholeSource has the packages of this module: each is checked once for all tests, which only read them.
+var wholeSource = sync.OnceValue(func() *source { return newSource(root) })
 
 // packages lists the folders with Go files in dir and below. Fakes and suites (NAMEtest) and
 // test data are left out.

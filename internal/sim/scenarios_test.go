@@ -16,7 +16,7 @@ var proofs = flag.Bool("proofs", false, "run the cases that are marked as proofs
 
 // longest are those of the documents' scenarios that compute for seconds or for minutes.
 var longest = map[string]bool{
-	"000-areas.yaml": true, "000-destaging.yaml": true, "001-nodes.yaml": true, "001-small.yaml": true, "002-transactions.yaml": true, "003-zeroing.yaml": true, "004-compile.yaml": true,
+	"000-areas.yaml": true, "000-destaging.yaml": true, "001-nodes.yaml": true, "001-small.yaml": true, "002-transactions.yaml": true, "002-traces.yaml": true, "003-zeroing.yaml": true, "004-compile.yaml": true,
 }
 
 // left are cases that only -proofs runs, and the proof of replicates: two compute for minutes, and others for up to ten
@@ -28,7 +28,7 @@ var left = map[string]bool{
 	"002-transactions types-8GB": true, "003-zeroing thin-5.1": true, "004-compile full-plain": true, "004-compile full-cached": true,
 }
 
-// TestScenarios carries out every scenario file and holds it to its expectations. It is not
+// TestScenarios carries out every scenario file and holds it to its expectations, and the documents to its figures. It is not
 // built for the race detector: runs share nothing, and there are billions of events in them.
 // Cases that are proofs, and those left to them, run with -proofs alone; with -short only the
 // documents' scenarios do, whose names begin with a number, without those that compute the longest.
@@ -88,6 +88,15 @@ func TestScenarios(t *testing.T) {
 				if o := e.compare(runs); !o.OK {
 					t.Errorf("%s: %s: document %s, expected %s, ours %v %s %s", o.Case, o.What, o.Document, o.Want, o.Ours, o.Difference, o.Problem)
 				}
+			}
+			d, err := readDocs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong, n := wrongFigures(d, s, runs, out)
+			t.Logf("%d figures of the documents compared", n)
+			for _, text := range wrong {
+				t.Error(text)
 			}
 			for _, name := range sortedKeys(runs) {
 				for _, y := range runs[name].arrays {

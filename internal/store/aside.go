@@ -21,7 +21,7 @@ func (s *Files) join(g *group, x *xfer) *group {
 		}
 	}
 	x.m.users.Add(1)
-	if !x.io.Write {
+	if x.near = x.m.inView(x.io); !x.near && !x.io.Write {
 		x.findSums()
 	}
 	g.list = append(g.list, x)
@@ -39,10 +39,11 @@ func (g *group) begin() *group {
 // work carries the transfers out. It is not on the executor.
 func (g *group) work() {
 	for _, x := range g.list {
-		if x.io.Write {
-			x.err = x.m.transferWith(x.io, &x.own)
-		} else {
+		switch {
+		case !x.io.Write:
 			x.readInPlace()
+		case !x.near || !x.m.transferInView(x.io, &x.own):
+			x.err = x.m.transferWith(x.io, &x.own)
 		}
 	}
 }
@@ -73,6 +74,9 @@ func (x *xfer) readInPlace() {
 	defer m.vecs.RUnlock()
 	if io.Vec == nil && io.N > 0 {
 		x.err = errAbandoned
+		return
+	}
+	if x.near && m.transferInView(io, &x.own) {
 		return
 	}
 	if x.known && readFull(m.f, io.Vec, int64(io.Off)) == nil && m.verify(io, x.own.list[0]) == nil {

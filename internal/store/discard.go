@@ -7,6 +7,7 @@ import "github.com/arraysim/arraysim/internal/block"
 // and where power is lost before a sync, data may have lost its checksum or the other way round.
 func (m *fileMedium) Discard(off, n uint64, done func(error)) {
 	m.hot.drop(off, n)
+	m.loosen(off, n)
 	m.s.call(&m.holes, m, func() error {
 		if err := m.f.Punch(int64(off), int64(n)); err != nil {
 			return err
@@ -14,6 +15,7 @@ func (m *fileMedium) Discard(off, n uint64, done func(error)) {
 		return m.sums.Punch(sumAt(off), int64(n/block.SectorSize*sumBytes))
 	}, func(err error) {
 		m.hot.drop(off, n)
+		m.loosen(off, n)
 		if err == nil {
 			m.discarded += n
 		}

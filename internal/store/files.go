@@ -84,6 +84,7 @@ type Files struct {
 
 	cold     [][]byte // buffers for hotSums; only touched on the executor
 	hotParts int      // and how many there are
+	hotMore  int      // of these, above hotOwn of each mdisk
 
 	closed  bool        // nothing begins any more; only touched on the executor
 	closing atomic.Bool // a full disk is not waited for any more

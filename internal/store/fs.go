@@ -153,6 +153,7 @@ type osFile struct {
 	folios bool
 
 	punching atomic.Int32 // calls of Punch under way: writes wait for them
+	view     []byte       // see View
 }
 
 // partBytes is what is written by one call there, and into a new file that is mapped: the kernel makes
@@ -255,7 +256,7 @@ func (o *osFile) Punch(off, n int64) error {
 func (o *osFile) BeginSync() { _ = unix.SyncFileRange(o.fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE) }
 
 func (o *osFile) Sync() error  { return block.Again(func() error { return unix.Fdatasync(o.fd) }) }
-func (o *osFile) Close() error { return o.f.Close() }
+func (o *osFile) Close() error { return errors.Join(o.unview(), o.f.Close()) }
 
 // Map allocates first: a full disk must not show as a SIGBUS later.
 //

@@ -8,8 +8,10 @@ import "github.com/arraysim/arraysim/internal/block"
 const (
 	hotBytes = 4096                                   // of checksums in a part
 	hotData  = hotBytes / sumBytes * block.SectorSize // of data whose checksums these are
-	hotParts = 1024                                   // of an mdisk at most: 4 MiB, of 512 MiB of data
-	hotAll   = 16 * hotParts                          // of all mdisks
+	hotParts = 8192                                   // of an mdisk at most: 32 MiB, of 4 GiB of data
+	hotOwn   = 1024                                   // of these, that it may have whatever others have
+	hotMore  = hotParts - hotOwn                      // of all mdisks, above what is their own
+	hotAll   = 16*hotOwn + hotMore                    // of all mdisks: 92 MiB
 )
 
 // hotPart is one part, at the place that its number gives it.
@@ -20,15 +22,19 @@ type hotPart struct {
 
 // hotSums are the parts of an mdisk.
 type hotSums struct {
-	parts []hotPart
+	parts []hotPart // as many as the mdisk has, hotParts at most
+	count int       // of those that are there
 }
+
+// at returns the place of a part.
+func (h *hotSums) at(part uint64) *hotPart { return &h.parts[part%uint64(len(h.parts))] }
 
 // find returns the checksums of a transfer if they are all in one part that is there.
 func (h *hotSums) find(off, n uint64) []byte {
 	if h.parts == nil || n == 0 || off/hotData != (off+n-1)/hotData {
 		return nil
 	}
-	p := &h.parts[off/hotData%hotParts]
+	p := h.at(off / hotData)
 	if p.sums == nil || p.part != off/hotData+1 {
 		return nil
 	}
@@ -42,8 +48,8 @@ func (h *hotSums) drop(off, n uint64) {
 		return
 	}
 	first, last := off/hotData, (off+n-1)/hotData
-	for i := first; i <= last && i < first+hotParts; i++ {
-		if p := &h.parts[i%hotParts]; first < p.part && p.part <= last+1 {
+	for i := first; i <= last && i < first+uint64(len(h.parts)); i++ {
+		if p := h.at(i); first < p.part && p.part <= last+1 {
 			p.part = 0
 		}
 	}
@@ -51,10 +57,14 @@ func (h *hotSums) drop(off, n uint64) {
 
 // readAtOnce reads where nothing waits for a disk.
 func (m *fileMedium) readAtOnce(io *block.IO) error {
+	if m.inView(io) && m.transferInView(io, &m.own) {
+		return nil
+	}
 	sums := m.hot.find(io.Off, io.N)
 	if sums == nil || io.Class == block.ClassScrub {
 		err := m.transferWith(io, &m.own)
 		if err == nil {
+			m.hold(io, m.own.list[0])
 			m.heat(io)
 		}
 		return err
@@ -63,10 +73,22 @@ func (m *fileMedium) readAtOnce(io *block.IO) error {
 		return err
 	}
 	if m.verify(io, sums) == nil {
+		m.hold(io, sums)
 		return nil
 	}
 	m.hot.drop(io.Off, io.N)
 	return m.transferWith(io, &m.own)
+}
+
+// writeAtOnce writes where nothing waits for a disk; near tells whether the mapping has all of it.
+func (m *fileMedium) writeAtOnce(io *block.IO, near bool) (err error) {
+	if !near || !m.transferInView(io, &m.own) {
+		if err = m.transferWith(io, &m.own); err == nil {
+			m.hold(io, nil)
+		}
+	}
+	m.hot.put(io.Off, m.own.list[0])
+	return err
 }
 
 // heat is told of a read whose checksums were not there. The second time that a part is met in its
@@ -77,12 +99,12 @@ func (m *fileMedium) heat(io *block.IO) {
 		return
 	}
 	if m.hot.parts == nil {
-		m.hot.parts = make([]hotPart, hotParts)
+		m.hot.parts = make([]hotPart, min((m.size+hotData-1)/hotData, hotParts))
 	}
-	p := &m.hot.parts[i%hotParts]
+	p := m.hot.at(i)
 	if p.part != i+1 {
 		if p.part = i + 1; p.sums != nil {
-			m.s.cold = append(m.s.cold, p.sums)
+			m.giveCold(p.sums)
 			p.sums = nil
 		}
 		return
@@ -90,7 +112,7 @@ func (m *fileMedium) heat(io *block.IO) {
 	if p.sums != nil {
 		return
 	}
-	b := m.s.coldPart()
+	b := m.coldPart()
 	if b == nil {
 		return
 	}
@@ -101,7 +123,7 @@ func (m *fileMedium) heat(io *block.IO) {
 	end := int64(m.size / block.SectorSize * sumBytes) // of the last part
 	n, err := read([][]byte{b}, sumAt(i*hotData))
 	if err != nil || int64(n) < min(hotBytes, end-int64(i*hotBytes)) {
-		m.s.cold = append(m.s.cold, b)
+		m.giveCold(b)
 		return
 	}
 	p.sums = b
@@ -121,22 +143,40 @@ func (h *hotSums) put(off uint64, sums []byte) {
 func (m *fileMedium) cool() {
 	for _, p := range m.hot.parts {
 		if p.sums != nil {
-			m.s.cold = append(m.s.cold, p.sums)
+			m.giveCold(p.sums)
 		}
 	}
 	m.hot.parts = nil
 }
 
-// coldPart returns a buffer for a part, nil if there are enough.
-func (s *Files) coldPart() []byte {
-	if n := len(s.cold); n > 0 {
-		b := s.cold[n-1]
-		s.cold = s.cold[:n-1]
-		return b
-	}
-	if s.hotParts == hotAll {
+// coldPart returns a buffer for a part, nil if the mdisk, or all of them, have enough.
+func (m *fileMedium) coldPart() []byte {
+	s := m.s
+	if m.hot.count >= hotOwn && s.hotMore == hotMore {
 		return nil
 	}
-	s.hotParts++
-	return make([]byte, hotBytes)
+	var b []byte
+	switch n := len(s.cold); {
+	case n > 0:
+		b = s.cold[n-1]
+		s.cold = s.cold[:n-1]
+	case s.hotParts == hotAll:
+		return nil
+	default:
+		s.hotParts++
+		b = make([]byte, hotBytes)
+	}
+	if m.hot.count++; m.hot.count > hotOwn {
+		s.hotMore++
+	}
+	return b
+}
+
+// giveCold takes a buffer of the mdisk's back.
+func (m *fileMedium) giveCold(b []byte) {
+	if m.hot.count > hotOwn {
+		m.s.hotMore--
+	}
+	m.hot.count--
+	m.s.cold = append(m.s.cold, b)
 }

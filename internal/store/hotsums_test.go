@@ -118,8 +118,37 @@ func TestHotSums(t *testing.T) {
 		t.Errorf("a read of damaged data: %v", err)
 	}
 	d.Wait(func(done func()) { s.RemoveMedium("m", func(error) { done() }) })
-	if s.hotParts == 0 || len(s.cold) != s.hotParts {
-		t.Errorf("of %d buffers %d came back", s.hotParts, len(s.cold))
+	if s.hotParts == 0 || len(s.cold) != s.hotParts || m.hot.count != 0 || s.hotMore != 0 {
+		t.Errorf("of %d buffers %d came back, %d and %d are counted", s.hotParts, len(s.cold), m.hot.count, s.hotMore)
+	}
+}
+
+// TestHotShares: an mdisk may have what others leave, up to hotParts, and hotOwn whatever they have.
+func TestHotShares(t *testing.T) {
+	s := &Files{}
+	media := make([]fileMedium, 16)
+	takes := func(i, want int) (bufs [][]byte) {
+		t.Helper()
+		media[i].s = s
+		for b := media[i].coldPart(); b != nil; b = media[i].coldPart() {
+			bufs = append(bufs, b)
+		}
+		if len(bufs) != want {
+			t.Errorf("mdisk %d has %d parts, not %d", i, len(bufs), want)
+		}
+		return bufs
+	}
+	first := takes(0, hotParts)
+	for i := range media[1:] {
+		takes(i+1, hotOwn)
+	}
+	for _, b := range first {
+		media[0].giveCold(b)
+	}
+	takes(1, hotMore)
+	takes(0, hotOwn)
+	if s.hotParts != hotAll || len(s.cold) != 0 {
+		t.Errorf("%d buffers, %d of them cold", s.hotParts, len(s.cold))
 	}
 }
 

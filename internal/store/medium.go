@@ -49,6 +49,7 @@ type fileMedium struct {
 	// waits: the file system cannot read without waiting; only touched on the executor.
 	waits bool
 	own   scratch // checksums of an operation on the executor
+	view  view
 	hot   hotSums // only touched on the executor
 	// gone: it is removed; its files are closed when what is under way has ended. Only touched on the executor.
 	gone bool
@@ -114,6 +115,7 @@ func (s *Files) openMedium(name string, size uint64) (*fileMedium, error) {
 	if err := m.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("mdisk %s: %w", name, err), m.close())
 	}
+	m.openView()
 	data, ok := m.f.(descriptor)
 	sums, ok2 := m.sums.(descriptor)
 	if m.rings = ok && ok2; m.rings {

@@ -232,6 +232,9 @@ func (d *memMedium) transfer(io *block.IO) {
 			n := min(uint64(len(b)), memChunk-in)
 			c := d.chunks[off/memChunk]
 			switch {
+			case io.Write && n == memChunk && (c == nil || d.shared[off/memChunk]): // nothing is cleared or copied first
+				d.chunks[off/memChunk] = bytes.Clone(b[:n])
+				delete(d.shared, off/memChunk)
 			case io.Write:
 				copy(d.own(off / memChunk)[in:], b[:n])
 			case c == nil:

@@ -31,17 +31,20 @@ func TestClone(t *testing.T) {
 		clear(model[i][off : off+n])
 		all[i].media["m"].Discard(off, n, func(error) {})
 	}
+	reopen := func(i int) { all[i] = all[i].Reopen(v) }
 	clone := func(i int) {
 		all, model = append(all, all[i].Clone(v)), append(model, bytes.Clone(model[i]))
 	}
 	put(0, 100, 'a', 3*memChunk)
 	clone(0)
+	reopen(0)
 	clone(1)
 	put(1, 512, 'b', memChunk)
 	put(0, 0, 'c', 512)
 	discard(2, memChunk+512, 2*memChunk)
 	discard(0, 2*memChunk+512, 512)
 	clone(0)
+	reopen(3)
 	put(3, 2*memChunk, 'd', 4096)
 	put(0, 3*memChunk, 'e', 512)
 	for i, s := range all {

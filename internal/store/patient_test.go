@@ -47,7 +47,7 @@ func inTime(t *testing.T, what string, fn func() error) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s does not end", what)
 	}
 	return nil

@@ -102,7 +102,7 @@ func TestNothingStandsInTheSameLine(t *testing.T) {
 		exec.Unlock()
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s waits for what hangs", what)
 		}
 	}
@@ -202,7 +202,7 @@ func TestThreadsAreBounded(t *testing.T) {
 		p.put(&flushes, job{fn: func() { close(flushed) }})
 		select {
 		case <-flushed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a flush waits for those")
 		}
 	}
@@ -239,7 +239,7 @@ func TestBusyLinesMakeWay(t *testing.T) {
 	p.put(&last, job{fn: func() { close(done) }})
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("its job never began")
 	}
 	stop.Store(true)

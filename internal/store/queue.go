@@ -27,6 +27,7 @@ type xfer struct {
 	got   [2]int32 // answers of a ring: of the data, of the checksums
 	wants uint8    // how many are outstanding
 	known bool     // the checksums were in memory: own has them
+	near  bool     // the mapping has all of it
 	stale bool     // these did not match, or the read failed: they are to be dropped
 
 	// The queue's:
@@ -64,11 +65,44 @@ type queue struct {
 	index            heldIndex // of these
 }
 
+// Regions of an mdisk, by which most transfers are known to touch none of those that have begun.
+const (
+	regionBytes = 64 << 10
+	regionSlots = 1 << 10 // regions share them
+	fewBegun    = 8       // fewer are looked at one by one
+)
+
+// regions counts the transfers of a way by the regions that they touch.
+type regions [regionSlots]uint32
+
+// of returns the first slot of a span, and how many follow, this one included.
+func (*regions) of(s span) (first, n uint64) {
+	first = s.off / regionBytes
+	return first, min((max(s.end, s.off+1)-1)/regionBytes-first+1, regionSlots)
+}
+
+func (r *regions) add(s span, d uint32) {
+	for at, n := r.of(s); n > 0; at, n = at+1, n-1 {
+		r[at%regionSlots] += d
+	}
+}
+
+// none tells that no transfer touches a span. If it is false, one may.
+func (r *regions) none(s span) bool {
+	for at, n := r.of(s); n > 0; at, n = at+1, n-1 {
+		if r[at%regionSlots] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // way is the reads or the writes of a queue.
 type way struct {
 	begun       []span
-	bytes       uint64 // of begun
-	ready, last *xfer  // held by nothing but the depth, the first and the last one
+	where       regions // of begun
+	bytes       uint64  // of begun
+	ready, last *xfer   // held by nothing but the depth, the first and the last one
 }
 
 func (w *way) full() bool { return len(w.begun) >= depth || w.bytes >= depthBytes }
@@ -76,17 +110,27 @@ func (w *way) full() bool { return len(w.begun) >= depth || w.bytes >= depthByte
 func (w *way) begin(s span) {
 	s.x.place = len(w.begun)
 	w.begun = append(w.begun, s)
+	w.where.add(s, 1)
 	w.bytes += s.end - s.off
 }
 
 // clashes tells whether one that has begun touches what a transfer does.
 func (w *way) clashes(s span) bool {
-	for i := range w.begun {
-		if b := &w.begun[i]; b.off < s.end && s.off < b.end {
+	near := w.near(s)
+	for i := range near {
+		if b := &near[i]; b.off < s.end && s.off < b.end {
 			return true
 		}
 	}
 	return false
+}
+
+// near returns those that have begun, or nothing where none of them touches a span.
+func (w *way) near(s span) []span {
+	if len(w.begun) > fewBegun && w.where.none(s) {
+		return nil
+	}
+	return w.begun
 }
 
 // push puts a transfer behind those that are ready.
@@ -143,9 +187,10 @@ func (q *queue) enter(x *xfer) bool {
 
 // follow has a new transfer follow those that have begun and touch what it does.
 func (q *queue) follow(w *way, s span) {
-	q.index.looked += len(w.begun)
-	for i := range w.begun {
-		if b := &w.begun[i]; b.off < s.end && s.off < b.end {
+	near := w.near(s)
+	q.index.looked += 1 + len(near) // the regions, too
+	for i := range near {
+		if b := &near[i]; b.off < s.end && s.off < b.end {
 			s.x.follow(b.x)
 		}
 	}
@@ -155,6 +200,7 @@ func (q *queue) follow(w *way, s span) {
 func (q *queue) remove(x *xfer) {
 	w := q.way(x.io.Write)
 	last := len(w.begun) - 1
+	w.where.add(w.begun[x.place], ^uint32(0))
 	w.begun[x.place] = w.begun[last]
 	w.begun[x.place].x.place = x.place
 	w.begun[last] = span{}

@@ -183,3 +183,74 @@ func TestDepthIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRegions: whoever meets a transfer that has begun is told so, whatever regions both touch, and however many
+// have come and gone; most pages that meet none look at none.
+func TestRegions(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	var q queue
+	w := &q.reading
+	var met, looked, spared int
+	for i := range 20000 {
+		off, n := rnd.Uint64N(1<<30), []uint64{0, 512, 4096, regionBytes, 256 << 10}[rnd.IntN(5)]
+		off -= off % block.SectorSize
+		switch {
+		case rnd.IntN(4) == 0:
+			off -= off % regionBytes
+		case i%1000 == 0:
+			n = 2 * regionSlots * regionBytes
+		}
+		s := span{off: off, end: off + n, x: &xfer{io: &block.IO{Off: off, N: n}}}
+		want := false
+		for _, b := range w.begun {
+			want = want || b.off < s.end && s.off < b.end
+		}
+		if got := w.clashes(s); got != want {
+			t.Fatalf("%d to %d meets one of %d: %v", s.off, s.end, len(w.begun), got)
+		}
+		switch {
+		case want:
+			met++
+		case n > 4096: // it touches several
+		case len(w.near(s)) > 0:
+			looked++
+		default:
+			spared++
+		}
+		w.begin(s)
+		for len(w.begun) > rnd.IntN(depth) {
+			q.remove(w.begun[rnd.IntN(len(w.begun))].x)
+		}
+	}
+	if met == 0 || spared < looked {
+		t.Errorf("%d meet one, %d look in vain, %d do not look", met, looked, spared)
+	}
+	for len(w.begun) > 0 {
+		q.remove(w.begun[0].x)
+	}
+	if w.where != (regions{}) || w.bytes != 0 {
+		t.Error("an empty queue has transfers of regions")
+	}
+}
+
+// BenchmarkBegun has writes of a page begin and end while as many as may are under way, none of which meet.
+func BenchmarkBegun(b *testing.B) {
+	var q queue
+	xfers, page := make([]xfer, depth), uint64(0)
+	enter := func(x *xfer) {
+		page += 7919
+		x.io.Off = page % (1 << 20) * 4096
+		if !q.enter(x) {
+			b.Fatal("it is held")
+		}
+	}
+	for i := range xfers {
+		xfers[i].io = &block.IO{Write: true, N: 4096}
+		enter(&xfers[i])
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		q.remove(&xfers[i%depth])
+		enter(&xfers[i%depth])
+	}
+}

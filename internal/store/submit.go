@@ -18,6 +18,11 @@ const (
 // for a disk: handing them over would cost more.
 const smallBatch = 64 << 10
 
+// nearShare is what part of its bytes a small write counts that the mapping has: it is a copy, and two calls less.
+// A batch of the destager, 256 pages, is so done at once. As goroutines do it, each write has a place in the queue,
+// with which all that follow are compared.
+const nearShare = 16
+
 // Submit does at once what cannot wait, and begins the rest. Transfers of an mdisk that touch the
 // same sectors keep their order; class and deadline are not looked at.
 func (m *fileMedium) Submit(ios []*block.IO) {
@@ -41,11 +46,14 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 			}
 			continue
 		}
-		if s.instant && !ends && (!io.Write || io.N <= budget) && !m.clashes(io) {
+		cost, near := io.N, io.Write && m.inView(io)
+		if near && io.N <= smallBatch {
+			cost /= nearShare
+		}
+		if s.instant && !ends && (!io.Write || cost <= budget) && !m.clashes(io) {
 			if io.Write {
-				budget -= io.N
-				io.Err = m.transferWith(io, &m.own)
-				m.hot.put(io.Off, m.own.list[0])
+				budget -= cost
+				io.Err = m.writeAtOnce(io, near)
 			} else {
 				io.Err = m.readAtOnce(io)
 			}
@@ -114,7 +122,7 @@ func (s *Files) start(list []*xfer) {
 			continue
 		}
 		x.m.users.Add(1)
-		if x.io.Write {
+		if x.near = x.io.Write && x.m.inView(x.io); x.io.Write {
 			x.m.hot.drop(x.io.Off, x.io.N)
 			continue
 		}
@@ -161,6 +169,8 @@ func (x *xfer) toPool() {
 // do carries a transfer out, by calls that wait for the disk.
 func (x *xfer) do() {
 	switch {
+	case x.near && x.m.transferInView(x.io, &x.own):
+		x.err = nil
 	case x.io.Write:
 		x.err = x.m.transferOften(x.io, &x.own)
 	case x.known && readFull(x.m.f, x.list[:], int64(x.io.Off)) == nil && x.m.verify(&x.inner, x.own.list[0]) == nil:
@@ -259,8 +269,10 @@ func (s *Files) finish() {
 		case io.Write && io.Err != nil:
 			m.hot.drop(io.Off, io.N)
 		case io.Write && s.instant:
+			m.hold(io, nil)
 			m.hot.put(io.Off, x.own.list[0])
-		case !io.Write && io.Err == nil && !x.known:
+		case !io.Write && io.Err == nil && !x.known && !x.near:
+			m.hold(io, x.own.list[0])
 			m.heat(io)
 		}
 		s.give(x)
@@ -290,7 +302,7 @@ func (s *Files) give(x *xfer) {
 		s.bufs.put(x.buf)
 	}
 	x.m, x.io, x.buf, x.list[0], x.inner.Vec, x.err = nil, nil, nil, nil, nil, nil
-	x.known, x.stale = false, false
+	x.known, x.stale, x.near = false, false, false
 	if cap(x.followers) > keepFollowers {
 		x.followers = nil
 	}

@@ -250,7 +250,8 @@ func TestRowsThatCannotBeWritten(t *testing.T) {
 	if err == nil || d.Ran != 0 || d.Failed != 0 || d.Files != 0 {
 		t.Errorf("%+v, error %v", d, err)
 	}
-	if d, err = p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != d.Shard || d.Files != 1 {
+	// A file is written when all have ended, and every few seconds.
+	if d, err = p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != d.Shard || d.Files < 1 {
 		t.Errorf("then %+v, error %v", d, err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // Patience is how long a call may take by the wall clock.
 const Patience = 5 * time.Second
 
-var patience = Patience // tests have less
+var patience = Patience // tests have less for the calls that follow a start
 
 const (
 	maxPages = 1 << 14 // of 64 KiB
@@ -89,7 +89,7 @@ func (i *instance) begin(code []byte, at place, need []export, offer ...asked) e
 			return fmt.Errorf("the module exports no function %s of the right type; docs/laboratory.md lists them", f.name)
 		}
 	}
-	ctx, cancel := context.WithTimeout(i.ctx, patience)
+	ctx, cancel := context.WithTimeout(i.ctx, Patience)
 	defer cancel()
 	if i.module, err = i.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("policy").WithStartFunctions("_initialize").
 		WithWalltime(func() (int64, int32) { return 0, 0 }, sys.ClockResolution(1)).

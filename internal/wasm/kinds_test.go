@@ -14,7 +14,6 @@ import (
 // TestBadKinds: a module of any kind that traps, hangs or exits has one line that says it, and answers from then on what
 // does no harm, without being asked.
 func TestBadKinds(t *testing.T) {
-	patience = 400 * time.Millisecond
 	t.Cleanup(func() { patience = Patience })
 	random := dice{rand.New(rand.NewPCG(1, 2))}
 	for _, row := range []struct{ file, says string }{
@@ -22,6 +21,9 @@ func TestBadKinds(t *testing.T) {
 		{"hang", "the module did not return within 400ms"},
 		{"exit", "the module exited with code 3"},
 	} {
+		if patience = Patience; row.file == "hang" { // a busy machine may keep the others waiting for longer
+			patience = 400 * time.Millisecond
+		}
 		m := &Module{read(t, "testdata/"+row.file+".wasm")}
 		cache := plug.Cache{Blocks: 8, BlockBytes: 8192, Random: random}
 		a, err := m.Admission(cache)

@@ -56,7 +56,6 @@ func TestModuleIsThePolicy(t *testing.T) {
 
 // TestBadModules: whatever a module does, there is one line that says it, and no panic.
 func TestBadModules(t *testing.T) {
-	patience = 400 * time.Millisecond
 	t.Cleanup(func() { patience = Patience })
 	for _, row := range []struct{ file, says string }{
 		{"wrong", "named slot 1048576, which holds no block"},
@@ -64,6 +63,9 @@ func TestBadModules(t *testing.T) {
 		{"hang", "the module did not return within 400ms"},
 		{"exit", "the module exited with code 3"},
 	} {
+		if patience = Patience; row.file == "hang" { // a busy machine may keep the others waiting for longer
+			patience = 400 * time.Millisecond
+		}
 		p := mustNew(t, read(t, "testdata/"+row.file+".wasm"), 8)
 		ix := index(t, 8, p)
 		for k := range hostcache.Key(100) {

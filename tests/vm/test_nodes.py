@@ -96,6 +96,11 @@ def test_the_owner_is_preferred(paths: Paths) -> None:
 
 def test_the_owner_dies_under_load(nodes: Nodes, paths: Paths) -> None:
     """fio that verifies what it writes meets no error while the owner is killed and comes back, again and again."""
+
+    def connects() -> float:
+        return nodes.other.metrics().sum("link_connects_total")
+
+    before = connects()
     with verified_load(paths.device):
         for _ in range(DEATHS):
             time.sleep(2)
@@ -105,7 +110,8 @@ def test_the_owner_dies_under_load(nodes: Nodes, paths: Paths) -> None:
             wait("link", lambda: linked(nodes.other))
             paths.await_states("^active ready", "^active ready")
     wait("priorities", lambda: sorted(priorities()) == [10, 50])
-    assert nodes.other.metrics().sum("link_connects_total") == 1 + DEATHS
+    # A node that had no processor for longer than a link is patient connects once more.
+    assert connects() >= before + DEATHS
 
 
 def test_load_on_the_forwarding_path(nodes: Nodes, paths: Paths) -> None:

@@ -379,7 +379,11 @@ func (m *model) compare(t *testing.T, s *Space, tenants []*Tenant, seed, round u
 // TestRandom compares a space with a model that counts grains one by one.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
-	for round := range uint64(30) {
+	rounds := uint64(30)
+	if testing.Short() {
+		rounds = 10
+	}
+	for round := range rounds {
 		run(t, seed, round)
 	}
 }

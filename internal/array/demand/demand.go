@@ -9,7 +9,8 @@
 //
 // A read of a leaf has no end of its own: a page that comes late is as good as one in time, and to give the read up
 // would only have the next one wait for the same disk. Who waits for it has one: see Table.Late. So a host has its
-// answer before it would abort the command, and the table has no more than one read for each leaf.
+// answer before it would abort the command, and the table has no more than one read for each leaf. Before that the source
+// hears that the page does not come: see Table.Hurry.
 package demand
 
 import (
@@ -30,6 +31,8 @@ type Key struct {
 type Source interface {
 	// Read calls done on the executor, never from inside.
 	Read(key []byte, done func(value []byte, err error))
+	// Hurry says that an answer to Read does not come: it may be had elsewhere.
+	Hurry(key []byte)
 	// ReadNow waits.
 	ReadNow(key []byte) ([]byte, error)
 }
@@ -61,9 +64,11 @@ type Table struct {
 	reads   map[Key]*reading
 	failing error // of the leaf whose waiters are being woken
 	failed  int
+	closed  bool
 
 	fresh map[Key]struct{} // in entries of a checkpoint that may not be durable yet
 	pins  []*Pins
+	index index // of pins
 }
 
 // reading is a leaf on its way into memory.
@@ -72,6 +77,7 @@ type reading struct {
 	wait  ticket.Queue // who waits for it; all of them go on when it has come, or could not, or is late
 	since int64
 	late  bool
+	slow  bool // the source was told to hurry
 }
 
 // Read has a leaf read, if it is not on its way already, and returns the queue of those who wait for it.
@@ -90,7 +96,13 @@ func (t *Table) Read(k Key) *ticket.Queue {
 	return &x.wait
 }
 
+// Close forgets what is being read: nothing happens when it comes. Preconditions: nobody waits for it.
+func (t *Table) Close() { t.closed, t.reads = true, nil }
+
 func (t *Table) arrived(x *reading, page []byte, err error) {
+	if t.closed {
+		return
+	}
 	delete(t.reads, x.key)
 	if err = t.Hooks.Put(x.key, page, err); err != nil {
 		t.failed++
@@ -108,18 +120,33 @@ func (t *Table) wake(x *reading, failing error) {
 	t.failing = nil
 }
 
+// overdue returns what is being read since a time or longer, in the order in which it was asked for.
+func (t *Table) overdue(since int64) (list []*reading) {
+	for _, x := range t.reads {
+		if x.since <= since {
+			list = append(list, x)
+		}
+	}
+	slices.SortFunc(list, func(x, y *reading) int {
+		return cmp.Or(cmp.Compare(x.since, y.since), cmp.Compare(x.key.Volume, y.key.Volume), cmp.Compare(x.key.Leaf, y.key.Leaf))
+	})
+	return list
+}
+
+// Hurry tells the source of leaves that are being read since a time or longer, once of each.
+func (t *Table) Hurry(since int64) {
+	for _, x := range t.overdue(since) {
+		if !x.slow {
+			x.slow = true
+			t.From.Hurry(t.Hooks.Name(x.key))
+		}
+	}
+}
+
 // Late ends the waits for leaves that are being read since a time or longer, with ErrLate, and reports whether there
 // are any. Those are still being read.
 func (t *Table) Late(since int64) bool {
-	var late []*reading
-	for _, x := range t.reads {
-		if x.since <= since {
-			late = append(late, x)
-		}
-	}
-	slices.SortFunc(late, func(x, y *reading) int {
-		return cmp.Or(cmp.Compare(x.since, y.since), cmp.Compare(x.key.Volume, y.key.Volume), cmp.Compare(x.key.Leaf, y.key.Leaf))
-	})
+	late := t.overdue(since)
 	for _, x := range late {
 		if !x.late {
 			x.late = true
@@ -152,6 +179,16 @@ func (t *Table) Reading(k Key) *ticket.Queue {
 
 // Reads returns how many leaves are on their way into memory.
 func (t *Table) Reads() int { return len(t.reads) }
+
+// Timely returns how many of them are not late.
+func (t *Table) Timely() (n int) {
+	for _, x := range t.reads {
+		if !x.late {
+			n++
+		}
+	}
+	return n
+}
 
 // Failing returns why the leaf could not be read, or not yet, whose waiters are being woken now, nil if it was.
 func (t *Table) Failing() error { return t.failing }
@@ -193,12 +230,5 @@ func (t *Table) Needed(k Key) bool {
 	if _, fresh := t.fresh[k]; fresh {
 		return true
 	}
-	for _, p := range t.pins {
-		for _, x := range p.list {
-			if x.volume == k.Volume && x.first <= k.Leaf && k.Leaf <= x.last {
-				return true
-			}
-		}
-	}
-	return false
+	return t.kept(k)
 }

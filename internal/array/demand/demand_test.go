@@ -3,6 +3,7 @@ package demand
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -13,9 +14,13 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 var errPage = errors.New("input/output error")
 
 // pages is a source that answers when a test wants.
-type pages struct{ answers []func([]byte, error) }
+type pages struct {
+	answers []func([]byte, error)
+	hurried int
+}
 
 func (p *pages) Read(_ []byte, done func([]byte, error)) { p.answers = append(p.answers, done) }
+func (p *pages) Hurry([]byte)                            { p.hurried++ }
 func (p *pages) ReadNow([]byte) ([]byte, error)          { return nil, errPage }
 
 // TestReads: a leaf that several want is read once; all go on when it has come, or could not, and hear why; who comes back
@@ -83,6 +88,52 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
+// TestManyPins: whoever of many keeps a leaf, it is found, however spans lie in one another; what it takes does not grow with
+// how many there are.
+func TestManyPins(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	var tab Table
+	pins := make([]Pins, 40)
+	spans := make([][]span, len(pins))
+	for step := range 4000 {
+		i := rnd.IntN(len(pins))
+		if n := len(spans[i]); n > 0 && rnd.IntN(3) == 0 {
+			pins[i].Release()
+			spans[i] = nil
+		} else if n < 3 && (step/400%2 == 0 || i < fewPins) {
+			x := span{volume: uint32(rnd.IntN(3)), first: rnd.Uint64N(100)}
+			x.last = x.first + []uint64{0, 1, rnd.Uint64N(60)}[rnd.IntN(3)]
+			tab.Keep(&pins[i], x.volume, x.first, x.last)
+			spans[i] = append(spans[i], x)
+		}
+		for range 5 {
+			k, want := Key{uint32(rnd.IntN(3)), rnd.Uint64N(170)}, false
+			for _, list := range spans {
+				for _, x := range list {
+					want = want || x.volume == k.Volume && x.first <= k.Leaf && k.Leaf <= x.last
+				}
+			}
+			if got := tab.Needed(k); got != want {
+				t.Fatalf("step %d: %+v is needed: %v", step, k, got)
+			}
+		}
+	}
+	var many Table
+	for i := range uint64(1 << 12) {
+		many.Keep(new(Pins), 1, 2*i, 2*i)
+	}
+	looked := testing.AllocsPerRun(1, func() {
+		for leaf := range uint64(1 << 18) { // one by one these are 2^30 comparisons
+			if many.Needed(Key{1, leaf}) != (leaf%2 == 0 && leaf < 1<<13) {
+				t.Fatalf("leaf %d", leaf)
+			}
+		}
+	})
+	if looked > 0 {
+		t.Errorf("%v allocations", looked)
+	}
+}
+
 // TestLate: who waits for a leaf for too long ends with that, in the order in which they were asked for; the leaf is not read
 // twice, and has been late until it comes.
 func TestLate(t *testing.T) {
@@ -98,6 +149,15 @@ func TestLate(t *testing.T) {
 		wait(Key{1, 9 - leaf})
 		now++
 	}
+	tab.Hurry(0)
+	if src.hurried != 0 || tab.Timely() != 4 {
+		t.Errorf("%d are hurried, %d are in time", src.hurried, tab.Timely())
+	}
+	for range 2 { // the source hears of each once
+		if tab.Hurry(2); src.hurried != 2 {
+			t.Errorf("%d are hurried, not 2", src.hurried)
+		}
+	}
 	if tab.Late(0) || turned != 0 || len(said) != 0 || asked != 4 || tab.Since() != 1 {
 		t.Fatalf("%v, turned %d times, asked %d times", said, turned, asked)
 	}
@@ -105,6 +165,9 @@ func TestLate(t *testing.T) {
 		t.Errorf("%v, not %v, turned %d times", said, want, turned)
 	}
 	said = nil
+	if tab.Timely() != 1 {
+		t.Errorf("%d are in time, not 1", tab.Timely())
+	}
 	wait(Key{1, 9})
 	if !tab.Late(3) || len(said) != 1 || turned != 3 || len(src.answers) != 4 || tab.Reads() != 4 {
 		t.Errorf("%v, turned %d times, %d reads", said, turned, len(src.answers))

@@ -27,6 +27,7 @@ type away struct {
 	most    uint64                // bytes that leaves may take in memory; 0: none leaves
 	leaves  int                   // that are absent, garbage included
 	lost    map[node.Key]struct{} // leaves of the garbage that cannot be read, and will not be collected
+	passed  int                   // such leaves that were passed over: what they refer to stays taken
 	rest    bool                  // no leaf of the garbage is read any more
 	err     error                 // of the first that could not be read while maps were loaded
 	inCalls int                   // leaves that were read within a call of a running array
@@ -56,6 +57,9 @@ func (a *Arena) Bounded() bool { return a.away.most > 0 }
 
 // Absent returns how many leaves are absent.
 func (a *Arena) Absent() int { return a.away.leaves }
+
+// PassedOver returns how many leaves of the garbage could not be read: what they refer to stays taken until the next start.
+func (a *Arena) PassedOver() int { return a.away.passed }
 
 // Rest has no more leaves read for garbage, which is left to the next start.
 func (a *Arena) Rest() { a.away.rest = true }

@@ -2,6 +2,8 @@ package extent
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/demand"
@@ -12,31 +14,60 @@ import (
 
 // bound has leaves of the arena leave memory, if they are to.
 func (r *rig) bound() {
-	r.pending = nil
+	r.pending, r.hung = nil, nil
 	if r.mapBytes > 0 {
-		r.arena.Bound(r.mapBytes, r, demand.Hooks{Heard: func() {}, Asked: func() {}, Now: func() int64 { return 0 }})
+		r.arena.Bound(r.mapBytes, r, demand.Hooks{Heard: func() {}, Asked: func() {}, Turned: func() {}, Now: func() int64 { return 0 }})
 	}
 }
 
-// Read implements demand.Source: the store answers when deliver is called, with what it has then or had when it was asked.
+// errPage is why a page is not read.
+var errPage = errors.New("input/output error")
+
+// Read implements demand.Source: the store answers when deliver is called, with what it has then or had when it was asked. With
+// faults some answers are errors, or half a page, and others do not come before heal.
 func (r *rig) Read(key []byte, done func([]byte, error)) {
 	value, arena := bytes.Clone(r.ckpt.store[string(key)]), r.arena
 	if value == nil {
 		r.fatalf("page %x is to be read, and is not there", key)
 	}
-	early := r.rnd.IntN(2) == 0
-	r.pending = append(r.pending, func() {
+	early, hangs, err := r.rnd.IntN(2) == 0, false, error(nil)
+	if r.faults && r.rnd.IntN(4) == 0 {
+		switch r.faulty++; r.rnd.IntN(3) {
+		case 0:
+			err = errPage
+		case 1:
+			value, early = value[:len(value)/2], true
+		default:
+			hangs = true
+		}
+	}
+	answer := func() {
 		if !early {
 			value = r.ckpt.store[string(key)]
 		}
-		if r.arena == arena {
-			done(value, nil)
+		if r.arena != arena {
+			return
 		}
-	})
+		if err != nil {
+			value = nil
+		}
+		done(value, err)
+	}
+	if hangs {
+		r.hung = append(r.hung, answer)
+	} else {
+		r.pending = append(r.pending, answer)
+	}
 }
+
+// Hurry implements demand.Source.
+func (r *rig) Hurry([]byte) {}
 
 // ReadNow implements demand.Source.
 func (r *rig) ReadNow(key []byte) ([]byte, error) { return r.ckpt.store[string(key)], nil }
+
+// heal has the store answer what has hung, too.
+func (r *rig) heal() { r.pending, r.hung = append(r.pending, r.hung...), nil }
 
 // deliver has the store answer so many reads, in any order.
 func (r *rig) deliver(n int) {
@@ -51,6 +82,9 @@ func (r *rig) deliver(n int) {
 // pump has the store answer what garbage waits for.
 func (r *rig) pump() {
 	for r.arena.GarbageReads(r.space) != nil {
+		if len(r.pending) == 0 {
+			r.heal()
+		}
 		r.deliver(1)
 	}
 }
@@ -63,13 +97,14 @@ func (r *rig) collect() {
 }
 
 // need waits for the leaves that a use of a range needs, while others make changes. It returns false if the volume or the
-// range has gone meanwhile.
+// range has gone meanwhile, or a leaf could not be read, or not in time: then a command ends with an error, and changes nothing.
 func (r *rig) need(v *volume, g block.Range, use Use) bool {
 	var pins demand.Pins
 	defer pins.Release()
+	failing := error(nil)
+	heard := func(err error) { failing = cmp.Or(failing, err) }
 	for slices.Contains(r.vols, v) && g.End() <= uint64(len(v.sectors)) {
-		q := v.m.Missing(g, use)
-		if q == nil {
+		if !v.m.Fetch(g, use, heard) {
 			return true
 		}
 		if r.waited++; pins.Empty() {
@@ -80,9 +115,16 @@ func (r *rig) need(v *volume, g block.Range, use Use) bool {
 			r.change()
 			r.depth--
 		}
+		if r.faults && r.rnd.IntN(8) == 0 {
+			r.arena.Demand().Late(0)
+		}
 		r.deliver(1 + r.rnd.IntN(3))
 		if r.rnd.IntN(3) == 0 {
 			r.arena.Evict(1 << 20)
+		}
+		if failing != nil {
+			r.failed++
+			return false
 		}
 	}
 	return false

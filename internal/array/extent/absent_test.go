@@ -3,6 +3,7 @@ package extent
 import (
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -17,21 +18,14 @@ func TestOrphanSparesThePageOfGarbage(t *testing.T) {
 	r.mapBytes = 1
 	r.bound()
 	v := r.add(70000, false)
-	first := func(at uint64) {
-		g, ok := v.m.Allocate(at >> layout.WindowShift)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, at, 8, sector{block.Data, g<<layout.WindowShift + at%layout.WindowSectors})
-	}
-	first(0)
+	r.first(v, 0)
 	r.finish()
-	first(5 * layout.WindowSectors) // the leaf is dirty, and before the page above it
+	r.first(v, 5*layout.WindowSectors) // the leaf is dirty, and before the page above it
 	ck := r.arena.Checkpoint()
 	ck.Begin(r.ckpt.put)
 	r.ckpt.next, r.ckpt.running = len(r.edits), true
 	r.do(v, 0, node.LeafSectors, sector{})
-	first(9 * layout.WindowSectors) // another leaf comes in its place
+	r.first(v, 9*layout.WindowSectors) // another leaf comes in its place
 	k := node.LeafKey(v.id, 0)
 	for s := r.arena.slotAt(k); r.arena.nodes.At(uint32(s.Value())).Dirty; {
 		if !ck.Next() {
@@ -68,17 +62,10 @@ func TestLeavesOfAFailedCheckpointStay(t *testing.T) {
 	r.mapBytes = 1
 	r.bound()
 	v := r.add(3*node.LeafSectors, false)
-	first := func(at uint64) {
-		g, ok := v.m.Allocate(at >> layout.WindowShift)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, at, 8, sector{block.Data, g << layout.WindowShift})
-	}
-	first(0)
-	first(node.LeafSectors)
+	r.first(v, 0)
+	r.first(v, node.LeafSectors)
 	r.finish()
-	first(layout.WindowSectors) // the first leaf is dirty
+	r.first(v, layout.WindowSectors) // the first leaf is dirty
 	ck := r.arena.Checkpoint()
 	ck.Begin(r.ckpt.put)
 	for ck.Next() {
@@ -104,11 +91,7 @@ func TestPageGoneSinceItWasRead(t *testing.T) {
 	r.bound()
 	v := r.add(4*node.LeafSectors, false)
 	for leaf := range uint64(4) {
-		g, ok := v.m.Allocate(leaf * node.Fanout)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, leaf*node.LeafSectors, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, leaf*node.LeafSectors)
 	}
 	r.finish()
 	for range 2 {
@@ -142,11 +125,7 @@ func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
 	v := r.add(3*node.LeafSectors, false)
 	k := node.LeafKey(v.id, 0)
 	cut := func() {
-		g, ok := v.m.Allocate(0)
-		if !ok {
-			t.Fatal("there is no space")
-		}
-		r.do(v, 0, 8, sector{block.Data, g << layout.WindowShift})
+		r.first(v, 0)
 		r.finish()
 		for range 2 {
 			r.arena.Evict(1 << 20)
@@ -187,5 +166,69 @@ func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
 	a.ckpt.Begin(func(_, _ []byte) {})
 	if len(a.ckpt.dead) != n-1 {
 		t.Errorf("%d of %d keys are removed, not all but one", len(a.ckpt.dead), n)
+	}
+}
+
+// TestKeptLeafKeepsItsMark: a leaf that somebody has looked at has its second chance when nobody keeps it any longer, and
+// not while somebody does.
+func TestKeptLeafKeepsItsMark(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	for leaf := range uint64(2) {
+		r.first(v, leaf*node.LeafSectors)
+	}
+	r.finish()
+	nd := r.arena.nodes.At(uint32(r.arena.slotAt(node.LeafKey(v.id, 0)).Value()))
+	nd.Used = true
+	var pins demand.Pins
+	v.m.Keep(&pins, block.Range{Count: 1}, Look)
+	for range 3 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 1 || !nd.Used {
+		t.Fatalf("%d leaves are absent, and the one that is kept is marked: %v", n, nd.Used)
+	}
+	pins.Release()
+	r.arena.away.vain = 0 // as when a leaf was read, or a checkpoint is durable
+	r.arena.Evict(1 << 20)
+	if n := r.arena.Absent(); n != 2 {
+		t.Errorf("%d leaves are absent", n)
+	}
+}
+
+// TestVolumeGoesWhileItsLeafFails: a volume goes while an audit waits for a leaf of it, which cannot be read. The audit takes no leaf
+// of the next volume for that one.
+func TestVolumeGoesWhileItsLeafFails(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes, r.depth = 1, 3
+	r.bound()
+	vols := []*volume{r.add(3*node.LeafSectors, false), r.add(3*node.LeafSectors, false)}
+	for _, v := range vols {
+		r.first(v, 0)
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	if n := r.arena.Absent(); n != 2 {
+		t.Fatalf("%d leaves are absent", n)
+	}
+	k := node.LeafKey(vols[0].id, 0)
+	r.ckpt.store[string(k.Bytes())] = r.ckpt.store[string(k.Bytes())][:8]
+	u, goes := r.audit(), false
+	for u.Wait = true; u.Step(1000); {
+		waits := false
+		for waits = u.Await(func() { waits = false }); waits; r.deliver(1) {
+			if !goes {
+				goes = true
+				r.remove(vols[0])
+			}
+		}
+	}
+	r.compareAudit(u)
+	if r.arena.Demand().Failed() != 1 || !goes {
+		t.Errorf("%d leaves could not be read, and the volume goes: %v", r.arena.Demand().Failed(), goes)
 	}
 }

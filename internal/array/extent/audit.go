@@ -59,7 +59,7 @@ const maxWrong = 100
 
 // users is what the space is compared with.
 func (u *Audit) users() alloc.Users {
-	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: u.arena.HasGarbage()}
+	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: u.arena.HasGarbage() || u.arena.PassedOver() > 0}
 }
 
 // Compare returns what is wrong with the space, a line each. It changes nothing, and goes once over

@@ -68,27 +68,21 @@ func (a *Arena) evicting() *Map {
 
 // leaves has a leaf leave that a slot leads to, if it may, and reports whether it has, or may the next time.
 func (a *Arena) leaves(m *Map, s *window.Slot, leaf uint64) bool {
-	switch {
-	case s.Kind() == window.KindAbsent || leaf == m.end:
+	if s.Kind() == window.KindAbsent || leaf == m.end {
 		return false
-	case s.Kind() == window.KindPacked:
-	default:
-		switch nd := a.nodes.At(uint32(s.Value())); {
-		case nd.Dirty:
-			return false
-		case nd.Used:
-			nd.Used = false
-			return !a.needed(m, leaf)
-		}
 	}
-	if a.needed(m, leaf) { // asked last: it looks through all who keep leaves
+	nd := (*node.Node)(nil)
+	if s.Kind() == window.KindChild {
+		nd = a.nodes.At(uint32(s.Value()))
+	}
+	switch {
+	case nd != nil && nd.Dirty || a.away.Needed(demand.Key{Volume: m.vol, Leaf: leaf}): // what is kept keeps its mark, too
 		return false
+	case nd != nil && nd.Used:
+		nd.Used = false
+		return true
 	}
 	a.nodes.Drop(s)
 	a.away.leaves++
 	return true
-}
-
-func (a *Arena) needed(m *Map, leaf uint64) bool {
-	return a.away.Needed(demand.Key{Volume: m.vol, Leaf: leaf})
 }

@@ -211,6 +211,7 @@ func (a *Arena) passOver(g *garbage) bool {
 		return false
 	}
 	delete(a.away.lost, k)
+	a.away.passed++
 	a.away.leaves--
 	a.liveNodes--
 	a.acct.Dead[k] = 0

@@ -55,7 +55,7 @@ func (t *tour) absent(m *Map) (s window.Slot, yes bool) {
 
 // next returns the map in which the tour goes on, nil if it has been everywhere.
 func (t *tour) next() *Map {
-	for maps := t.arena.maps; int(t.vol) < len(maps); t.vol, t.leaf = t.vol+1, 0 {
+	for maps := t.arena.maps; int(t.vol) < len(maps); t.vol, t.leaf, t.skip = t.vol+1, 0, false {
 		if m := maps[t.vol]; m != nil && m.space == t.space && t.leaf>>(node.FanoutBits*uint(m.levels-1)) == 0 {
 			return m
 		}

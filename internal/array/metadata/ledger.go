@@ -75,6 +75,9 @@ type Ledger struct {
 	asked  int64 // when the batch that is under way went to the store, 0: the store has none to answer
 
 	damaged []error // of the copies that are no good, by their number
+
+	lookups map[string]*lookup // entries that are being read, by key, where there are copies
+	silent  []bool             // copies that have not answered one of these for long, and nothing since
 }
 
 // batch is one that waits for its turn.

@@ -4,8 +4,10 @@
 package metadata
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -21,7 +23,8 @@ func (l *Ledger) good(key, value []byte) bool {
 
 // Read reads an entry while the array runs, from the copy that was loaded, or from another one where that
 // does not have it as the books say. It calls done on the executor, never from inside. Preconditions: the
-// store has the entry, durably, and no batch with it is under way or in doubt until done is called.
+// store has the entry, durably, no batch with it is under way or in doubt until done is called, and nobody
+// else reads it.
 func (l *Ledger) Read(key []byte, done func(value []byte, err error)) {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
@@ -33,30 +36,87 @@ func (l *Ledger) Read(key []byte, done func(value []byte, err error)) {
 		})
 		return
 	}
-	chosen, n, tried := copies.Chosen(), copies.Copies(), 0
-	var first error
-	var try func(i int)
-	try = func(i int) {
-		copies.ReadFrom(i, key, func(value []byte, err error) {
-			switch tried++; {
-			case err == nil && l.good(key, value):
-				l.seen = l.seen || tried > 1
-				done(value, nil)
-				return
-			case err == nil:
-				err = errEntry
-			}
-			if first == nil {
-				first = fmt.Errorf("copy %d: %w", i+1, err)
-			}
-			if tried == n {
-				done(nil, first)
-				return
-			}
-			try((i + 1) % n)
-		})
+	x := &lookup{l: l, copies: copies, key: key, done: done, next: l.answering(copies), left: copies.Copies()}
+	if l.lookups == nil {
+		l.lookups, l.silent = map[string]*lookup{}, make([]bool, x.left)
 	}
-	try(chosen)
+	l.lookups[string(key)] = x
+	x.ask()
+}
+
+// Hurry says that the answer to Read of an entry does not come: another copy is asked, too, if there is one, and the one that
+// does not answer is asked first by nobody before it does.
+func (l *Ledger) Hurry(key []byte) {
+	if x := l.lookups[string(key)]; x != nil {
+		l.silent[x.asked] = true
+		if x.left > 0 {
+			x.ask()
+		}
+	}
+}
+
+// Silent reports whether a copy does not answer.
+func (l *Ledger) Silent() bool { return slices.Contains(l.silent, true) }
+
+// answering returns the copy that was loaded, or the next one that answers.
+func (l *Ledger) answering(copies block.MetaCopies) int {
+	chosen := copies.Chosen()
+	for n := range l.silent {
+		if i := (chosen + n) % len(l.silent); !l.silent[i] {
+			return i
+		}
+	}
+	return chosen
+}
+
+// lookup is an entry that is being read, from one copy after the other.
+type lookup struct {
+	l      *Ledger
+	copies block.MetaCopies
+	key    []byte
+	done   func(value []byte, err error) // nil when it was called
+	next   int                           // copy that is asked next
+	asked  int                           // the one that was asked last
+	left   int                           // how many were not asked
+	out    int                           // how many have not answered
+	first  error
+}
+
+// ask asks the next copy.
+func (x *lookup) ask() {
+	i := x.next
+	x.asked, x.next = i, (i+1)%x.copies.Copies()
+	x.left--
+	x.out++
+	x.copies.ReadFrom(i, x.key, func(value []byte, err error) {
+		x.out--
+		x.l.silent[i] = false
+		if x.done == nil { // another one was faster
+			return
+		}
+		if err == nil && x.l.good(x.key, value) {
+			x.l.seen = x.l.seen || x.first != nil
+			x.end(value, nil)
+			return
+		}
+		if err == nil {
+			err = errEntry
+		}
+		x.first = cmp.Or(x.first, fmt.Errorf("copy %d: %w", i+1, err))
+		switch {
+		case x.left > 0:
+			x.ask()
+		case x.out == 0:
+			x.end(nil, x.first)
+		}
+	})
+}
+
+func (x *lookup) end(value []byte, err error) {
+	done := x.done
+	x.done = nil
+	delete(x.l.lookups, string(x.key))
+	done(value, err)
 }
 
 // ReadNow is Read that waits; only used while an array is being opened, or checked with nobody served.

@@ -15,6 +15,9 @@ type pair struct {
 	other  *fake
 	chosen int
 	fails  [2]bool
+	hangs  [2]bool
+	asked  [2]int
+	hung   []func() // answers of those that hang
 }
 
 func (p *pair) of(i int) *fake   { return []*fake{p.fake, p.other}[i] }
@@ -33,6 +36,10 @@ func (p *pair) Get(key []byte) ([]byte, error) {
 func (p *pair) Read(key []byte, done func([]byte, error)) { p.ReadFrom(p.chosen, key, done) }
 
 func (p *pair) ReadFrom(i int, key []byte, done func([]byte, error)) {
+	if p.asked[i]++; p.hangs[i] {
+		p.hung = append(p.hung, func() { p.of(i).Read(key, done) })
+		return
+	}
 	if p.fails[i] {
 		p.exec.Post(func() { done(nil, errFake) })
 		return
@@ -84,6 +91,61 @@ func TestReadFindsTheGoodCopy(t *testing.T) {
 		if ended != 1 {
 			t.Errorf("a read has ended %d times", ended)
 		}
+	}
+}
+
+// TestReadOfACopyThatHangs: an entry whose copy does not answer comes from the other one, which is asked first from then on, until
+// the first one answers. That changes nothing of what was read, whatever it says; and nobody answers twice.
+func TestReadOfACopyThatHangs(t *testing.T) {
+	exec := &block.Virtual{}
+	make := func() *fake {
+		return &fake{kv: map[string][]byte{"a": []byte("value"), "b": []byte("other")}, exec: exec, limit: 1 << 20, rnd: rand.New(rand.NewPCG(1, 1))}
+	}
+	p := &pair{fake: make(), other: make(), chosen: 1, hangs: [2]bool{false, true}}
+	l := New(p, exec, Hooks{})
+	if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	answers := ""
+	read := func(key string) {
+		l.Read([]byte(key), func(value []byte, err error) { answers += fmt.Sprintf("%s %v, ", value, err) })
+	}
+	step := func(want string, asked [2]int, silent bool) {
+		t.Helper()
+		for exec.Step() {
+		}
+		if answers != want || p.asked != asked || l.Silent() != silent {
+			t.Errorf("%q, not %q; %d were asked, not %d; silent: %v", answers, want, p.asked, asked, l.Silent())
+		}
+		answers = ""
+	}
+	read("a")
+	step("", [2]int{0, 1}, false)
+	l.Hurry([]byte("a"))
+	l.Hurry([]byte("b")) // nobody reads it
+	step("value <nil>, ", [2]int{1, 1}, true)
+	read("b")
+	step("other <nil>, ", [2]int{2, 1}, true)
+	p.fake.kv["b"] = []byte("damaged")
+	read("b") // the one that hangs may have it
+	step("", [2]int{3, 2}, true)
+	p.hangs[1] = false
+	p.other.kv["a"] = []byte("of another time")
+	for _, fn := range p.hung {
+		fn()
+	}
+	step("other <nil>, ", [2]int{3, 2}, false)
+	read("b")
+	step("other <nil>, ", [2]int{3, 3}, false)
+	p.hangs[1] = true
+	p.fake.kv["a"] = nil
+	read("a")
+	l.Hurry([]byte("a"))
+	step("", [2]int{4, 4}, true) // the other one has it not, and this one may
+	p.hung[len(p.hung)-1]()
+	step(" copy 1: an entry of the checkpoints is damaged, ", [2]int{4, 4}, false)
+	if len(l.lookups) != 0 {
+		t.Errorf("%d are still looked for", len(l.lookups))
 	}
 }
 

@@ -7,6 +7,7 @@
 package request
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/demand"
@@ -69,6 +70,12 @@ func (o *op) missing() (q *ticket.Queue) {
 		})
 	}
 	return q
+}
+
+// fails reports whether the op ends because of what is wrong with the leaf that it waited for. Where that is of the garbage,
+// the space that it refers to comes back without it if it is damaged, and not at all as long as it does not come.
+func (o *op) fails(err error) bool {
+	return err != nil && (!o.needs.hopes || errors.Is(err, demand.ErrLate))
 }
 
 // keepLeaves keeps the leaves that the op needs next.

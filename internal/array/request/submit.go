@@ -75,7 +75,7 @@ func (o *op) Resume() {
 	switch {
 	case had == ticket.BackEnd:
 		o.written()
-	case had == ticket.Map && o.e.arena.Demand().Failing() != nil && !o.needs.hopes:
+	case had == ticket.Map && o.fails(o.e.arena.Demand().Failing()):
 		o.unreadable()
 	case o.kind == KindEdit:
 		o.edit()

@@ -22,6 +22,9 @@ type Chaos struct {
 	WriteErrors, SyncErrors int
 	// SyncHangs is the chance, in percent, that a sync takes up to ten seconds.
 	SyncHangs int
+	// PageErrors is the chance, in percent, that an entry of the meta store that is read while the array runs
+	// is an error, or damaged; PageHangs that it takes up to a minute.
+	PageErrors, PageHangs int
 	// Inline is the chance, in percent, that a transfer takes no time at all: it is
 	// done before Submit returns.
 	Inline int
@@ -170,4 +173,27 @@ func (m chaosMeta) Commit(batch []block.KV, done func(error)) {
 	}
 	c.committed = max(c.committed, c.Clock.Now()+c.Rand.Int64N(c.MaxDelay+1))
 	c.Clock.At(c.committed, func() { m.MetaStore.Commit(batch, done) })
+}
+
+// Read takes its time, and may fail or be damaged. It sees what was committed before it.
+func (m chaosMeta) Read(key []byte, done func([]byte, error)) {
+	c := m.c
+	if c.PageErrors+c.PageHangs == 0 {
+		m.MetaStore.Read(key, done)
+		return
+	}
+	fails, hangs, damaged := c.Rand.IntN(100) < c.PageErrors, c.Rand.IntN(100) < c.PageHangs, c.Rand.IntN(2) == 0
+	m.MetaStore.Read(key, func(value []byte, err error) {
+		switch {
+		case fails && damaged && len(value) > 0:
+			value[c.Rand.IntN(len(value))] ^= 1 << c.Rand.IntN(8)
+		case fails:
+			value, err = nil, ErrInjected
+		}
+		if hangs {
+			c.Clock.At(c.Clock.Now()+c.Rand.Int64N(60e9), func() { done(value, err) })
+			return
+		}
+		c.later(func() { done(value, err) })
+	})
 }

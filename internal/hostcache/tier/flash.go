@@ -18,6 +18,8 @@ type member struct {
 	found  labelFound
 	alone  string // why it is left alone, if it is
 	asked  bool   // its label was read since it was last not wanted
+	// Of one that joins: it has the whole snapshot with which it began to, and a label was written since.
+	whole, labelled bool
 
 	syncing bool
 	due     []*part // wait for the sync after the present one

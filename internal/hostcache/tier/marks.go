@@ -115,9 +115,10 @@ func (d *Disk) mark() {
 				d.markEnds(true)
 				return
 			}
+			// One that begins to join meanwhile is no copy by this mark, but by the one behind its snapshot.
 			d.labelAll(memberJoining, copies, func() {
 				for _, m := range d.members {
-					if m.state == memberJoining {
+					if m.state == memberJoining && m.labelled {
 						m.state = memberPresent
 					}
 				}
@@ -146,12 +147,13 @@ func (d *Disk) markEnds(failed bool) {
 	d.pump()
 }
 
-// labelAll labels the members in a state, then calls done.
+// labelAll labels the members in a state, then calls done. One that joins is left out until it has the whole snapshot.
 func (d *Disk) labelAll(s memberState, copies int, done func()) {
 	o := &op{d: d, mode: freeMode, marker: true, pending: 1}
 	o.step = func(*op) { done() }
 	for _, m := range d.members {
-		if m.state == s {
+		if m.state == s && (s != memberJoining || m.whole) {
+			m.labelled = true
 			m.writeLabel(o, d.newLabel(m, copies))
 		}
 	}

@@ -214,10 +214,14 @@ func firstSeed(t *testing.T, n int) uint64 {
 }
 
 func runWorlds(t *testing.T, only func(*world)) {
-	from := firstSeed(t, *seeds)
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 100)
+	}
+	from := firstSeed(t, n)
 	mem := &arena{}
 	defer debug.SetGCPercent(debug.SetGCPercent(1000))
-	for i := range *seeds {
+	for i := range n {
 		seed := from + uint64(i)
 		w := newWorld(t, seed, mem)
 		w.only = only

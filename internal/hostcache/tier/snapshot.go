@@ -22,7 +22,7 @@ func (j *journal) settle() {
 	d := j.d
 	for _, m := range d.members {
 		if m.state == memberWanted && d.clean() {
-			m.state = memberJoining
+			m.state, m.whole, m.labelled = memberJoining, false, false
 		}
 	}
 	j.snapshot = &snapshot{o: op{d: d, mode: freeMode, pending: 1}}
@@ -87,7 +87,7 @@ func (j *journal) ended() {
 	j.after = j.after[:0]
 	for _, m := range d.members {
 		if m.state == memberJoining {
-			d.marks.due = true
+			m.whole, d.marks.due = true, true
 		}
 	}
 	if d.marks.due && !d.opening {

@@ -140,6 +140,9 @@ func FormatUnit(t *server.Task) {
 		kind, length := d[1], int(be.Uint16(d[2:]))
 		t.OutTotal = head + formatInitHead + length
 		switch {
+		case d[0] != 0:
+			t.Fault(sense.BitInList(sense.InvalidFieldInList, head, unservedBit(d[0])))
+			return
 		case kind > 1 || kind == 0 && length != 0:
 			t.Fault(sense.InList(sense.InvalidFieldInList, head+1))
 			return
@@ -154,6 +157,16 @@ func FormatUnit(t *server.Task) {
 		}
 	}
 	begin(t, what, b[1]&formatImmed != 0)
+}
+
+// unservedBit returns where the first field begins that is set in the first byte of an initialization pattern descriptor:
+// none is served. The obsolete IP MODIFIER, of two bits, asks for addresses in the blocks, and SI for blocks to be
+// overwritten that hosts cannot address, which SANITIZE does.
+func unservedBit(b byte) int {
+	if b&0xC0 != 0 {
+		return 7
+	}
+	return bits.Len8(b) - 1
 }
 
 // begin starts the operation of the task's command.

@@ -105,6 +105,10 @@ func eraseCases() []Case {
 				sense := s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 1 << bit, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD}, 0x052600)
 				s.equal("field pointer", sense[15:18], []byte{0x88 | byte(bit), 0, 1})
 			}
+			for _, x := range [][2]byte{{0x40, 7}, {0x80, 7}, {0xC0, 7}, {0xE0, 7}, {0x20, 5}, {0x01, 0}} { // IP MODIFIER, SI, reserved
+				sense := s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, x[0], 1, 0, 2, 0xAB, 0xCD}, 0x052600)
+				s.equal("field pointer", sense[15:18], []byte{0x88 | x[1], 0, 4})
+			}
 			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, 0, 1, 0, 0}, 0x052600)
 			s.check(Thin, []byte{4, 0x10, 0, 0, 0, 0}, []byte{0, 0x88, 0, 0, 0, 1, 0, 3, 1}, 0x051A00)
 			s.check(Protected, []byte{4, 0, 0, 0, 0, 0}, nil, 0x072700)
