@@ -71,6 +71,9 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		args = append(args, "io_group", g.number)
 	}
 	d.log.Info("array is open", args...)
+	if why := g.array.Recovery().Derived; why != "" {
+		d.log.Warn("the stored account of space is not used: it was derived from all map pages", "data", data.path, "reason", why)
+	}
 	if err = g.prepare(d.targetOptions(g)); err == nil && g.number > 0 {
 		err = g.await(func(done func(error)) {
 			if bytes.Equal(g.array.Blob(blobPolicy), policy) {

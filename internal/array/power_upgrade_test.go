@@ -98,7 +98,23 @@ func (s *dyingStore) Meta() (block.MetaStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dyingMeta{m.(block.MetaCopies), &s.left}, nil
+	if copies, ok := m.(block.MetaCopies); ok {
+		return dyingMeta{copies, &s.left}, nil
+	}
+	return dyingCopy{m, &s.left}, nil
+}
+
+// dyingCopy is dyingMeta of a store that has one copy.
+type dyingCopy struct {
+	block.MetaStore
+	left *int
+}
+
+func (m dyingCopy) CommitNow(batch []block.KV) error {
+	if *m.left--; *m.left < 0 {
+		return errDied
+	}
+	return m.MetaStore.CommitNow(batch)
 }
 
 func (m dyingMeta) CommitNow(batch []block.KV) error {

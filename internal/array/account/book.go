@@ -3,6 +3,7 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
@@ -23,7 +24,9 @@ type Account struct {
 		book   int
 		extent uint32
 	}
-	unsure bool // the next batch says that the books are not known to be right
+	unmarked bool  // the next batch says so of those that the store has, which are being Derived
+	unsure   bool  // the next batch says that the books are not known to be right
+	wrong    error // what was wrong in a book, nil: nothing was met
 
 	notes notes
 	books []*Book
@@ -106,11 +109,16 @@ func (a *Account) Has(vol uint32, grain uint64) {
 // Lost takes back what Has has counted: the store has the page no more.
 func (a *Account) Lost(vol uint32, grain uint64) {
 	b := a.book(vol)
-	if !b.refs.Sub(grain) {
-		panic(fmt.Sprintf("account: volume %d: the book lacks a reference on grain %d", vol, grain))
+	if b.refs.Sub(grain) {
+		a.touch(b, grain)
+		return
 	}
-	a.touch(b, grain)
+	a.Unsure()
+	a.wrong = cmp.Or(a.wrong, fmt.Errorf("the account of space lacks a reference of volume %d on grain %d", vol, grain))
 }
+
+// Wrong returns what was found to be wrong in what the store has, nil: nothing was. The next start derives it.
+func (a *Account) Wrong() error { return a.wrong }
 
 // Settle empties the list of a leaf of a volume: the store has it now as it is, or has it no more and it
 // has nothing.

@@ -81,15 +81,19 @@ func (a *Account) Touched() (bytes int) {
 // Unsure says that a book is not known to be right, or has references that nobody knows: the next start reads all leaves.
 func (a *Account) Unsure() { a.unsure = !a.Off }
 
+// Derive says that the books are derived from all leaves. Where unmarked, the next batch says that what the store has is
+// not known to be right.
+func (a *Account) Derive(unmarked bool) { a.Derived, a.unmarked = true, unmarked }
+
 // EndBatch puts the entries of what has changed since the last batch. Everything that was put before has to be in the same
 // one.
 func (a *Account) EndBatch(put func(key, value []byte)) {
+	if a.unmarked || a.unsure && !a.Derived {
+		a.unmarked, a.unsure = false, a.unsure && a.Derived
+		put([]byte(Prefix), []byte{1})
+	}
 	if a.Derived {
 		return
-	}
-	if a.unsure {
-		a.unsure = false
-		put([]byte(Prefix), []byte{1})
 	}
 	a.putTouched(put)
 }
@@ -131,7 +135,7 @@ func (a *Account) PutDerived(put func(key, value []byte)) {
 		}
 	}
 	a.putTouched(put) // what there was and is no more
-	a.Derived = false
+	a.Derived, a.unmarked = false, false
 	put([]byte(Prefix), nil)
 }
 

@@ -40,7 +40,8 @@ func (s *Space) Release(g uint64) {
 	x := s.extent(g)
 	was := s.refs(x, g)
 	if was == 0 {
-		panic("alloc: a grain was released more often than retained")
+		s.miscounted()
+		panic(Miscount("a grain was released more often than retained"))
 	}
 	s.setRefs(x, g, was, was-1)
 	switch {
@@ -52,6 +53,19 @@ func (s *Space) Release(g uint64) {
 		if s.held(x, g) == 0 {
 			s.freeUnused(x, g)
 		}
+	}
+}
+
+// Miscount is what a Space panics with that was counted wrongly: by who uses it, or by an earlier life, whose account of
+// space was stored.
+type Miscount string
+
+// Error says which.
+func (m Miscount) Error() string { return "the account of space is wrong: " + string(m) }
+
+func (s *Space) miscounted() {
+	if s.events.Miscounted != nil {
+		s.events.Miscounted()
 	}
 }
 
@@ -130,7 +144,7 @@ func (s *Space) Uncount(g uint64) {
 	x := s.extent(g)
 	was := s.refs(x, g)
 	if was == 0 {
-		panic("alloc: a grain was uncounted more often than counted")
+		panic(Miscount("a grain was uncounted more often than counted"))
 	}
 	if s.setRefs(x, g, was, was-1); was == 1 {
 		s.vacate(x, g)

@@ -42,8 +42,11 @@ func (a *Arena) NewLoader() *Loader {
 }
 
 // Derive says that all pages come by AddNode, and that the account is derived from them. Where the store lacks the entries
-// of pages, the next checkpoint puts one for each.
-func (l *Loader) Derive(lacks bool) { l.Missing().Lacks, l.arena.acct.Derived = lacks, true }
+// of pages, the next checkpoint puts one for each; where unmarked, the store does not say that its account is not right.
+func (l *Loader) Derive(lacks, unmarked bool) {
+	l.Missing().Lacks = lacks
+	l.arena.acct.Derive(unmarked)
+}
 
 // Missing returns what the next checkpoint puts before all else.
 func (l *Loader) Missing() *node.Missing { return &l.arena.ckpt.missing }

@@ -283,7 +283,7 @@ func (r *rig) loadSure() error {
 // loadAll loads the maps of an arena from a store, as a start does that reads all pages.
 func loadAll(a *Arena, store map[string][]byte, lacks bool) error {
 	l := a.NewLoader()
-	l.Derive(lacks)
+	l.Derive(lacks, false)
 	keys := slices.Sorted(maps.Keys(store))
 	for _, k := range keys {
 		switch {

@@ -60,13 +60,14 @@ type Hooks struct {
 // batch that has ended well was its last; of the entries in doubt it may have each or not, and the
 // next batch has all of them.
 type Ledger struct {
-	store block.MetaStore
-	exec  block.Executor
-	hooks Hooks
-	gen   uint64 // number of the last batch that went to the store
-	leap  uint64 // numbers that the next batch leaves out
-	held  digest
-	parts bool // pages are verified by their entries
+	store   block.MetaStore
+	exec    block.Executor
+	hooks   Hooks
+	gen     uint64 // number of the last batch that went to the store
+	leap    uint64 // numbers that the next batch leaves out
+	held    digest
+	parts   bool // pages are verified by their entries
+	derived bool // the account of space is derived
 	suspect
 	doubt  []block.KV // entries of the batches that have failed since one was durable
 	queue  []batch    // that wait for their turn
@@ -183,11 +184,7 @@ func (l *Ledger) seal(entries []block.KV) []block.KV {
 	}
 	l.gen += 1 + l.leap
 	l.leap = 0
-	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sumOf(l.parts))
-	if l.parts {
-		v = append(v, 3)
-	}
-	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
+	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: l.held.stamp(l.gen, l.parts).encode()})
 }
 
 // settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not,
@@ -243,49 +240,38 @@ func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
 // Parts reports whether the store is one whose pages are verified by parts. It waits; it is asked before anything is
 // loaded.
 func (l *Ledger) Parts() (bool, error) {
-	_, _, parts, err := generation(l.store)
-	l.parts = parts
-	return parts, err
+	s, err := stampOf(l.store)
+	l.parts = s.parts
+	return s.parts, err
 }
 
 // VerifyByParts says that behind the next batch each page has its entry: pages are verified by parts from then on.
 func (l *Ledger) VerifyByParts() { l.parts = true }
 
 // Check compares what was read, which has to be all that there is but for pages that are verified by parts, with the number and the digest
-// of the last batch. least is the number that NVRAM knows of.
-func (l *Ledger) Check(least uint64) error {
+// of the last batch. least is the number that NVRAM knows of. It is no error that the account is another one where that is
+// derived; else it is one of Derivable.
+func (l *Ledger) Check(least uint64, derived bool) error {
 	if v, err := l.Get(keySuspect); err != nil {
 		return err
 	} else if v != nil { // all copies were read, see FromBest
 		l.marked = true
 	}
-	gen, sum, parts, err := generation(l.store)
-	l.parts = parts
-	held := l.held.sumOf(parts)
-	if gen == 0 {
-		sum = held
+	want, err := stampOf(l.store)
+	l.parts, l.gen, l.derived = want.parts, want.gen, derived
+	held := l.held.stamp(want.gen, want.parts)
+	if want.gen == 0 {
+		want = held
 	}
-	l.gen = gen
 	switch {
 	case err != nil:
 		return err
 	case l.gen < least:
 		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", least-l.gen)
-	case sum != held:
+	case want.sum != held.sum:
 		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
+	case want.account != held.account && !derived:
+		return Derivable(errors.New("parts of it are missing or older than the rest"))
 	}
 	return nil
-}
-
-// generation returns number and digest of the last batch of a meta store, 0 if there was none, and whether its pages are
-// verified by parts.
-func generation(store block.MetaStore) (gen, sum uint64, parts bool, err error) {
-	v, err := store.Get([]byte(keyGen))
-	if err != nil || v == nil {
-		return 0, 0, false, err
-	}
-	if len(v) != genBytes2 && (len(v) != genBytes3 || v[genBytes2] != 3) {
-		return 0, 0, false, fmt.Errorf("the number of the last checkpoint is damaged")
-	}
-	return le.Uint64(v), le.Uint64(v[8:]), len(v) == genBytes3, nil
 }

@@ -48,7 +48,7 @@ func startParts(f *fake, page bool) (l *Ledger, err error) {
 			return nil, err
 		}
 	}
-	return l, l.Check(2)
+	return l, l.Check(2, false)
 }
 
 // TestParts: a start reads the pages that it needs, and each page that is read is verified.
@@ -143,7 +143,7 @@ func TestSuspectCopy(t *testing.T) {
 			l.gen, l.marked = l.gen-1, false // the same batch for the other copy
 		}
 		opened := []int{}
-		again, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error) (*Ledger, error) {
+		again, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
 			opened = append(opened, p.chosen)
 			if damaged[0] == nil || damaged[1] != nil {
 				t.Errorf("damaged: %v", damaged)
@@ -180,7 +180,7 @@ func TestEachCopyIsSuspect(t *testing.T) {
 		f.kv[fmt.Sprint("n", i+1)] = []byte("damage")
 	}
 	p := choosing{&pair{fake: one, other: two}}
-	l, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error) (*Ledger, error) {
+	l, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
 		if damaged[0] != nil || damaged[1] != nil {
 			t.Errorf("copies are to be made anew: %v", damaged)
 		}
@@ -231,6 +231,82 @@ func TestRescuedPage(t *testing.T) {
 		}
 		if err := verify(f, l.gen); err != nil {
 			t.Errorf("copy %d: %v", i, err)
+		}
+	}
+}
+
+// withAccount is withPages and an account of space.
+func withAccount(t *testing.T) *fake {
+	t.Helper()
+	f := withPages(t)
+	l, err := startParts(f, false)
+	if err == nil {
+		err = l.CommitNow([]block.KV{{Key: []byte("a1"), Value: []byte("account")}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// startAccount loads all but pages.
+func startAccount(f *fake, derived bool) (*Ledger, error) {
+	l := New(f, f.exec, Hooks{})
+	if _, err := l.Parts(); err != nil {
+		return nil, err
+	}
+	for _, prefix := range []string{"a", "l", "o"} {
+		if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.Check(2, derived)
+}
+
+// TestDamagedAccount: a start takes the copy whose account is whole, and derives it if there is none, be there copies or not.
+func TestDamagedAccount(t *testing.T) {
+	for n := range 8 {
+		all := []*fake{withAccount(t), withAccount(t)}
+		for i, f := range all {
+			if n>>i&1 != 0 {
+				f.kv["a1"] = []byte("damage")
+				if verify(f, 0) == nil {
+					t.Errorf("case %d: a check of copy %d finds nothing", n, i)
+				}
+			}
+		}
+		p := choosing{&pair{fake: all[0], other: all[1]}}
+		var store block.MetaStore = p
+		if n&4 != 0 {
+			store = all[0]
+		}
+		var tries []string
+		l, err := FromBest(store, func() Known { return Known{Some: true} }, func(damaged []error, wrong error) (*Ledger, error) {
+			bad := []bool{}
+			for _, err := range damaged {
+				bad = append(bad, err != nil)
+			}
+			tries = append(tries, fmt.Sprint(p.chosen, bad, wrong != nil))
+			return startAccount(p.of(p.chosen), wrong != nil)
+		})
+		if err != nil {
+			t.Fatalf("case %d: %v", n, err)
+		}
+		want := []string{
+			"[0 [false false] false]", "[0 [false false] false 1 [true false] false]", "[0 [false false] false]",
+			"[0 [false false] false 1 [true false] false 0 [false true] true]",
+			"[0 [] false]", "[0 [] false 0 [] true]", "[0 [] false]", "[0 [] false 0 [] true]",
+		}[n]
+		if got := fmt.Sprint(tries); got != want {
+			t.Errorf("case %d: tries %s, not %s", n, got, want)
+		}
+		if l.derived {
+			if err := l.CommitNow([]block.KV{{Key: []byte("a1"), Value: []byte("derived")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := startAccount(p.of(p.chosen), false); err != nil {
+				t.Errorf("case %d: behind a batch: %v", n, err)
+			}
 		}
 	}
 }

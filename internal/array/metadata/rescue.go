@@ -43,7 +43,8 @@ func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.K
 	return pages
 }
 
-// putBack has all copies get pages that were rescued.
+// putBack has all copies get pages that were rescued. Each batch has the digest of what the store has of the account, be
+// it damaged; so it says that it is not right.
 func (l *Ledger) putBack(pages []block.KV) error {
 	for len(pages) > 0 {
 		n, size := 0, 0
@@ -51,7 +52,11 @@ func (l *Ledger) putBack(pages []block.KV) error {
 			size += len(pages[n].Value)
 			n++
 		}
-		if err := l.CommitNow(pages[:n]); err != nil {
+		batch := slices.Clip(pages[:n])
+		if l.derived {
+			batch = append(batch, block.KV{Key: []byte{keyAccount}, Value: []byte{1}})
+		}
+		if err := l.CommitNow(batch); err != nil {
 			return err
 		}
 		pages = pages[n:]

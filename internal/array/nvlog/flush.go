@@ -251,6 +251,9 @@ func (f *Flusher) Commission(generation uint64) error {
 	if f.nv.version != Version {
 		f.nv.writeHeader()
 	}
+	if f.nv.Miscounted() { // the meta store has an account again that was derived
+		f.nv.SetMiscounted(false)
+	}
 	return f.FlushNow()
 }
 

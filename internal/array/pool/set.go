@@ -204,7 +204,8 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		p.Mdisks = append(p.Mdisks, &Mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / layout.ExtentBytes)
 	}
-	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() }})
+	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() },
+		Miscounted: func() { set.Cache.NV.SetMiscounted(true) }})
 	p.track()
 	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil

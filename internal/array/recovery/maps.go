@@ -8,7 +8,9 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/account"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/node"
 )
 
@@ -19,15 +21,14 @@ func (r *run) loadMaps() error {
 	if err != nil {
 		return err
 	}
-	sure := parts
-	if v, err := r.Meta.Get(account.Prefix); err != nil {
+	unmarked, err := r.distrust(parts)
+	if err != nil {
 		return err
-	} else if v != nil {
-		sure = false
 	}
+	sure := !r.derive
 	l := r.Set.Arena.NewLoader()
 	if !sure && r.Set.Payload {
-		l.Derive(!parts)
+		l.Derive(!parts, parts && unmarked)
 	}
 	if err := r.loadAccount(l, sure); err != nil {
 		return err
@@ -64,7 +65,27 @@ func (r *run) loadMaps() error {
 	return nil
 }
 
-// loadAccount takes the account over, if it is sure; else it is put again.
+// distrust finds out why the account is to be derived, if it is, and whether the store does not say so.
+func (r *run) distrust(parts bool) (unmarked bool, err error) {
+	v, err := r.Meta.Get(account.Prefix)
+	if err != nil && r.Wrong == nil {
+		return false, metadata.Derivable(err)
+	}
+	switch {
+	case r.Wrong != nil:
+		r.found.Derived = r.Wrong.Error()
+	case !parts: // it was never stored
+	case v != nil:
+		r.found.Derived = "it was found to be wrong, or a page could not be read that had to be"
+	case r.Set.Cache.NV.Miscounted():
+		r.found.Derived = "the array died when it met something wrong in it"
+	}
+	r.derive = !parts || r.found.Derived != ""
+	return v == nil, nil
+}
+
+// loadAccount takes the account over, if it is sure; else it is put again. What cannot be read of one that is derived
+// is left.
 func (r *run) loadAccount(l *extent.Loader, sure bool) error {
 	a := r.Set.Arena.Account()
 	if !r.Set.Payload {
@@ -73,7 +94,7 @@ func (r *run) loadAccount(l *extent.Loader, sure bool) error {
 	for _, p := range r.Set.Pools() {
 		a.OpenPool(p.ID(), p.Alloc)
 	}
-	return r.Meta.Load(account.Prefix, func(key, value []byte) (err error) {
+	err := r.Meta.Load(account.Prefix, func(key, value []byte) (err error) {
 		known := string(key) == account.Prefix // it says that the account is not sure
 		switch {
 		case known:
@@ -87,6 +108,13 @@ func (r *run) loadAccount(l *extent.Loader, sure bool) error {
 		}
 		return err
 	})
+	switch {
+	case err == nil || r.Wrong != nil:
+		return nil
+	case sure:
+		err = metadata.Derivable(err)
+	}
+	return err
 }
 
 // level is a level of a volume of which there are pages.
@@ -102,7 +130,7 @@ func (r *run) loadEntries(l *extent.Loader, parts bool) (levels []level, err err
 	return levels, r.Meta.Load(node.EntryPrefix, func(key, value []byte) error {
 		e, ok := node.DecodeEntry(key, value)
 		switch {
-		case !ok:
+		case !ok || e.Key.Vol >= directory.MaxVolumeID:
 			return fmt.Errorf("the entry of a map page is damaged")
 		case !parts:
 			l.Missing().Leftover(key)

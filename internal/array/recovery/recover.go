@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/account"
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -31,6 +32,8 @@ type Array struct {
 	MakeVolume func(spec directory.VolumeSpec, p *pool.Pool) *pool.Volume
 	// Ready: pools, volumes and dirty data are there.
 	Ready func()
+	// Wrong is what is wrong with the account of space; nil: nothing is known to be. See metadata.Derivable.
+	Wrong error
 }
 
 // Found is what a start found and did.
@@ -45,6 +48,7 @@ type Found struct {
 	Undone     uint64 // log records that a loss of power left incomplete, and what came after
 	MapPages   int    // pages of maps that the checkpoint had
 	PagesRead  int    // of these, those that were read before the replay
+	Derived    string // why the account of space that was stored is not used, but derived from all these pages; empty: it is
 	Took       Times
 }
 
@@ -65,6 +69,8 @@ type run struct {
 	found Found
 	from  uint64 // number of the record before those that are replayed
 	since int64  // when the part began that is on its way
+
+	derive bool // the account is derived from all pages
 }
 
 // took ends a part of the start.
@@ -109,8 +115,18 @@ func Run(a Array, fresh bool) (Found, error) {
 	return r.found, err
 }
 
-// load does the steps up to the counts. Of what is on the disks it changes flipped bits alone.
-func (r *run) load(fresh bool) error {
+// load does the steps up to the counts. Of what is on the disks it changes flipped bits alone. An account of space that is
+// wrong is an error of metadata.Derivable.
+func (r *run) load(fresh bool) (err error) {
+	defer func() {
+		switch wrong := recover().(type) {
+		case nil:
+		case alloc.Miscount:
+			err = metadata.Derivable(wrong)
+		default:
+			panic(wrong)
+		}
+	}()
 	var saved nvlog.Saved
 	if !fresh {
 		saved = r.Set.Cache.NV.Saved()
@@ -130,7 +146,7 @@ func (r *run) load(fresh bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Meta.Check(saved.Generation); err != nil {
+	if err := r.Meta.Check(saved.Generation, r.derive); err != nil {
 		return err
 	}
 	if fresh && len(r.Objects.Volumes) > 0 {
@@ -160,6 +176,9 @@ func (r *run) load(fresh bool) error {
 	r.took(&r.found.Took.Replay)
 	err = r.countReferences()
 	r.took(&r.found.Took.Counts)
+	if wrong := r.Set.Arena.Account().Wrong(); wrong != nil && err == nil {
+		err = metadata.Derivable(wrong)
+	}
 	return err
 }
 
