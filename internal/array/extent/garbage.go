@@ -307,10 +307,11 @@ func (a *Arena) garbageNeeds() (lacks func(node.Key) bool) {
 	}
 }
 
-// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
+// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none. It begins
+// where garbage is collected: a start may have found very many leaves, and each that is read is looked for.
 func (a *Arena) garbageSlot(k node.Key) *window.Slot {
 	for i := range a.garbage {
-		for j := range a.garbage[i].list {
+		for j := len(a.garbage[i].list) - 1; j >= 0; j-- {
 			if s := a.below(&a.garbage[i].list[j], k); s != nil && s.Kind() == window.KindAbsent {
 				return s
 			}
