@@ -71,6 +71,9 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		args = append(args, "io_group", g.number)
 	}
 	d.log.Info("array is open", args...)
+	if why := g.array.Recovery().Derived; why != "" {
+		d.log.Warn("the stored account of space is not used: it was derived from all map pages", "data", data.path, "reason", why)
+	}
 	if err = g.prepare(d.targetOptions(g)); err == nil && g.number > 0 {
 		err = g.await(func(done func(error)) {
 			if bytes.Equal(g.array.Blob(blobPolicy), policy) {
@@ -91,7 +94,7 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 // startArgs says in the log what a start has read, and how long its parts took.
 func startArgs(r array.Recovery) []any {
 	ms := func(ns int64) time.Duration { return time.Duration(ns).Round(time.Millisecond) }
-	return []any{"map_pages", r.MapPages, "records", r.Records, "took", ms(r.Took.All()), "maps", ms(r.Took.Maps), "replay", ms(r.Took.Replay),
+	return []any{"map_pages", r.MapPages, "map_pages_read", r.PagesRead, "records", r.Records, "took", ms(r.Took.All()), "maps", ms(r.Took.Maps), "replay", ms(r.Took.Replay),
 		"counts", ms(r.Took.Counts), "pages", ms(r.Took.Pages)}
 }
 

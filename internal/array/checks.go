@@ -54,6 +54,9 @@ func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.arena.PassedOver(); n > 0 {
 		add("space: %d pages of maps that were cut off could not be read: what they refer to stays taken until the array starts again", n)
 	}
+	if wrong := a.arena.Account().Wrong(); wrong != nil {
+		add("space: %v; the next start derives it from the maps", wrong)
+	}
 	if a.engine.Broken() != "" {
 		add("array: changes are refused: %s", a.engine.Broken())
 	}

@@ -147,7 +147,7 @@ func Open(opt Options) (*Array, error) {
 		return nil, err
 	}
 	known := func() metadata.Known { return metadata.Known{Least: nv.Saved().Generation, Some: nv.Committed()} }
-	return metadata.FromBest(meta, known, func(damaged []error) (*Array, error) {
+	return metadata.FromBest(meta, known, func(damaged []error, wrong error) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
 		if opt.Discard {
@@ -172,7 +172,7 @@ func Open(opt Options) (*Array, error) {
 		a.openBooks(meta)
 		a.meta.Mistrust(damaged)
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
-			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
+			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps, Wrong: wrong,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		block.Tick(a.exec) // what begins now must not look as old as the recovery
 		if a.recovery = found; err == nil {
@@ -189,6 +189,7 @@ func newArray(opt Options) *Array {
 	set := pool.NewSet(a.exec, opt.Store)
 	if set.Arena.PackAbove(opt.LeafBytes); !set.Payload {
 		set.Arena.PackAbove(math.MaxUint64)
+		set.Arena.Account().Off = true
 	}
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)

@@ -73,6 +73,8 @@ func BenchmarkStart(b *testing.B) {
 				b.ReportMetric((processorTime() - cpu).Seconds(), "cpu-s-start")
 				b.ReportMetric(float64(peak()-before)/float64(entries), "B/entry-peak")
 				took := r.a.Recovery().Took
+				b.ReportMetric(float64(r.a.Recovery().MapPages), "pages")
+				b.ReportMetric(float64(r.a.Recovery().PagesRead), "pages-read")
 				b.ReportMetric(float64(took.Maps)/1e9, "s-maps")
 				b.ReportMetric(float64(took.Counts)/1e9, "s-counts")
 				b.ReportMetric(float64(entries), "entries")

@@ -2,12 +2,14 @@ package array
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -76,4 +78,88 @@ func TestFormat2(t *testing.T) {
 			t.Errorf("the blob is %q", got)
 		}
 	})
+}
+
+// dyingStore is a store whose metadata takes a number of batches at a start, and no more.
+type dyingStore struct {
+	block.Store
+	left int
+}
+
+type dyingMeta struct {
+	block.MetaCopies
+	left *int
+}
+
+var errDied = errors.New("it died")
+
+func (s *dyingStore) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	if err != nil {
+		return nil, err
+	}
+	if copies, ok := m.(block.MetaCopies); ok {
+		return dyingMeta{copies, &s.left}, nil
+	}
+	return dyingCopy{m, &s.left}, nil
+}
+
+// dyingCopy is dyingMeta of a store that has one copy.
+type dyingCopy struct {
+	block.MetaStore
+	left *int
+}
+
+func (m dyingCopy) CommitNow(batch []block.KV) error {
+	if *m.left--; *m.left < 0 {
+		return errDied
+	}
+	return m.MetaStore.CommitNow(batch)
+}
+
+func (m dyingMeta) CommitNow(batch []block.KV) error {
+	if *m.left--; *m.left < 0 {
+		return errDied
+	}
+	return m.MetaCopies.CommitNow(batch)
+}
+
+// TestUpgradeDies opens a folder of format 2 with a process that dies behind each batch of the first checkpoint: NVRAM says from
+// the first one on that it is of format 3, the next start goes on, and the one that ends it finds all that there was.
+func TestUpgradeDies(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format2.tar.gz")
+	deaths := 0
+	for batches := 0; ; batches++ {
+		live := block.NewLive()
+		st, err := store.OpenFiles(live, dir, store.FilesOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live.Lock()
+		_, err = Open(Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CheckpointBytes: 1, Exec: live, Store: &dyingStore{Store: st, left: batches}})
+		live.Unlock()
+		live.Stop()
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errDied) {
+			t.Fatalf("behind %d batches: %v", batches, err)
+		}
+		if deaths++; deaths > 100 {
+			t.Fatal("it never ends")
+		}
+		nv, err := os.ReadFile(filepath.Join(dir, "nvram"))
+		if err != nil || nv[8] != nvlog.Version {
+			t.Errorf("behind %d batches: %v, NVRAM is of format %d", batches, err, nv[8])
+		}
+	}
+	t.Logf("%d deaths", deaths)
+	if deaths < 3 {
+		t.Error("the test shows too little")
+	}
+	v := contents(8<<20, []stampedAt{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}, {9001, 77, 3}})
+	opensOld(t, dir, map[string][]byte{"v": v}, func(*Array) {})
 }

@@ -4,6 +4,7 @@ package alloc
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
@@ -76,6 +77,54 @@ func (c *Counts) Of(g uint64) (n uint32) {
 	n = uint32(x.once[e%countExtents] >> in(g) & 1)
 	if more := x.more[e%countExtents]; more != nil {
 		n += more[in(g)]
+	}
+	return n
+}
+
+// Put says how many references a grain has that had none. Preconditions: it is in the space, and n is not 0.
+func (c *Counts) Put(g uint64, n uint32) {
+	x, e := c.at(g)
+	x.once[e] |= 1 << in(g)
+	if n == 1 {
+		return
+	}
+	if x.more[e] == nil {
+		x.more[e] = new(table)
+	}
+	x.more[e][in(g)] = n - 1
+}
+
+// Extent returns which grains of an extent have references, and whether there may be one with several.
+func (c *Counts) Extent(e uint32) (referred uint64, several bool) {
+	referred, _, several = c.extent(int(e))
+	return referred, several
+}
+
+// Empty reports whether no grain has references.
+func (c *Counts) Empty() bool {
+	for _, x := range c.chunks {
+		if x != nil && x.once != [countExtents]uint64{} {
+			return false
+		}
+	}
+	return true
+}
+
+// Bytes returns the memory that the counts take.
+func (c *Counts) Bytes() (n uint64) {
+	if c == nil {
+		return 0
+	}
+	for _, x := range c.chunks {
+		if x == nil {
+			continue
+		}
+		n += uint64(unsafe.Sizeof(*x))
+		for _, t := range x.more {
+			if t != nil {
+				n += uint64(unsafe.Sizeof(*t))
+			}
+		}
 	}
 	return n
 }

@@ -40,7 +40,8 @@ func (s *Space) Release(g uint64) {
 	x := s.extent(g)
 	was := s.refs(x, g)
 	if was == 0 {
-		panic("alloc: a grain was released more often than retained")
+		s.miscounted()
+		panic(Miscount("a grain was released more often than retained"))
 	}
 	s.setRefs(x, g, was, was-1)
 	switch {
@@ -52,6 +53,19 @@ func (s *Space) Release(g uint64) {
 		if s.held(x, g) == 0 {
 			s.freeUnused(x, g)
 		}
+	}
+}
+
+// Miscount is what a Space panics with that was counted wrongly: by who uses it, or by an earlier life, whose account of
+// space was stored.
+type Miscount string
+
+// Error says which.
+func (m Miscount) Error() string { return "the account of space is wrong: " + string(m) }
+
+func (s *Space) miscounted() {
+	if s.events.Miscounted != nil {
+		s.events.Miscounted()
 	}
 }
 
@@ -122,4 +136,57 @@ func (s *Space) Recount(g uint64, t *Tenant) {
 		}
 	}
 	s.setRefs(x, g, was, was+1)
+}
+
+// Uncount takes back what Recount has counted. Nobody hears of a grain that is free then: nothing of it is
+// in use yet.
+func (s *Space) Uncount(g uint64) {
+	x := s.extent(g)
+	was := s.refs(x, g)
+	if was == 0 {
+		panic(Miscount("a grain was uncounted more often than counted"))
+	}
+	if s.setRefs(x, g, was, was-1); was == 1 {
+		s.vacate(x, g)
+	}
+}
+
+// Owner returns the volume that has allocated a grain, or had it last.
+func (s *Space) Owner(g uint64) uint32 {
+	if x := s.known(int(g / layout.ExtentGrains)); x != nil {
+		return s.ownerOf(x, g)
+	}
+	return 0
+}
+
+// SeveralOwners reports whether grains of an extent may have different owners.
+func (s *Space) SeveralOwners(extent uint32) bool {
+	x := s.known(int(extent))
+	return x != nil && x.owners != 0
+}
+
+// noOwner is no volume: who has allocated a grain was gone when the account was read.
+const noOwner = 1<<32 - 1
+
+// Restore counts the references that a grain has by the account that is stored, at a start; it is free and owner is the
+// volume that has allocated it. Preconditions: there is one at least.
+func (s *Space) Restore(g uint64, refs, owner uint32) {
+	x := s.extent(g)
+	if s.tenants.of(owner) == nil { // it may get an account all the same, for what the cache has of it
+		owner = noOwner
+	}
+	s.use(uint32(g/layout.ExtentGrains), 1<<in(g))
+	s.allocated++
+	s.setOwner(x, g, owner)
+	if t := s.tenants.of(owner); t != nil {
+		t.allocated++
+	}
+	if s.discards.stale != nil { // nobody knows what of it an earlier life has written
+		s.discards.stale[g/layout.ExtentGrains] |= 1 << in(g)
+	}
+	s.setRefs(x, g, 0, 1)
+	if refs > 1 {
+		s.setRefs(x, g, 1, 2)
+		s.setRefs(x, g, 2, refs)
+	}
 }

@@ -47,6 +47,8 @@ type Events struct {
 	Left func()
 	// Vacated hears that no grain is marked as a home of a volume any more.
 	Vacated func(vol uint32)
+	// Miscounted, where it is set, hears that the space panics because it was counted wrongly.
+	Miscounted func()
 }
 
 const (

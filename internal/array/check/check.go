@@ -107,8 +107,12 @@ func (c *Checker) volume(id uint32) string {
 func (c *Checker) closeAudit(r *Report, p *pool.Pool, u *extent.Audit) {
 	r.Volumes += len(p.Volumes())
 	r.Windows += u.Windows()
-	for _, why := range u.Compare() {
+	wrong := u.Compare()
+	for _, why := range wrong {
 		r.add("space: pool %s: %s", p.Name(), why)
+	}
+	if len(wrong) > 0 { // what is stored of it is as wrong
+		c.Set.Arena.Account().Unsure()
 	}
 	u.End()
 	if c.Set.Arena.HasGarbage() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/metadata"
+	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -54,6 +55,7 @@ func (c *Checkpointer) put(key, value []byte) {
 // close makes the batch one that can be committed. What is written from now on goes to the next
 // one.
 func (c *Checkpointer) close() {
+	c.Maps.Account().EndBatch(c.put)
 	c.out, c.batch, c.bytes = c.batch, nil, 0
 }
 
@@ -65,7 +67,7 @@ func (c *Checkpointer) fill(n int) bool {
 			c.removeDead()
 			c.close()
 			return true
-		case c.bytes >= c.BatchBytes:
+		case c.bytes+c.Maps.Account().Touched() >= c.BatchBytes:
 			// The old position, and the last record that these nodes may have.
 			c.put([]byte(key), c.base.value(c.Log.Seq()))
 			c.close()
@@ -84,6 +86,7 @@ func (c *Checkpointer) fill(n int) bool {
 func (c *Checkpointer) finish() {
 	if c.first {
 		c.first = false
+		c.Meta.VerifyByParts()
 		c.at.Seq = c.Log.Renumber()
 	}
 	c.Maps.Seal()
@@ -95,11 +98,14 @@ func (c *Checkpointer) finish() {
 
 // removeDead adds removals to the batch, as long as there is room.
 func (c *Checkpointer) removeDead() {
-	for c.bytes < c.BatchBytes {
+	for c.bytes+c.Maps.Account().Touched() < c.BatchBytes {
 		key := c.Maps.NextRemoval()
 		if key == nil {
 			return
 		}
 		c.put(key, nil)
+		if node.IsPage(key) {
+			c.put(node.EntryKey(key), nil)
+		}
 	}
 }

@@ -13,7 +13,8 @@
 // # Keys
 //
 //	c        seq u64, tail u64: where replay begins; last u64: the last record it may have
-//	r, n     roots and nodes of the maps, see extent
+//	r, n, l  roots and pages of the maps, and the entries of pages, see extent and node
+//	a        the account of space, see account
 //
 // Integers in values are little endian. What else a checkpoint has the user adds: see Hooks.Add.
 //

@@ -31,7 +31,6 @@ type away struct {
 	rest    bool                  // no leaf of the garbage is read any more
 	err     error                 // of the first that could not be read while maps were loaded
 	inCalls int                   // leaves that were read within a call of a running array
-	guessed bool                  // AnchorCost has come by one
 
 	// Where Evict goes on, and how often it has been everywhere in vain.
 	vol    uint32
@@ -64,10 +63,6 @@ func (a *Arena) PassedOver() int { return a.away.passed }
 
 // Rest has no more leaves read for garbage, which is left to the next start.
 func (a *Arena) Rest() { a.away.rest = true }
-
-// Err returns why a leaf could not be read while maps were loaded: what was done to them since means
-// nothing then.
-func (a *Arena) Err() error { return a.away.err }
 
 // ReadInCalls returns how many leaves were read within a call of a running array, by somebody who should
 // have waited for them: for tests.

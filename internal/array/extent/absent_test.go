@@ -2,6 +2,7 @@ package extent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -160,7 +161,7 @@ func TestBeginBesideMuchAbsentGarbage(t *testing.T) {
 	list := []cutOff{}
 	for i := range uint64(n) {
 		list = append(list, cutOff{vol: 1, index: i, slot: window.Absent(Sums{Data: 8})})
-		a.deadKeys[node.LeafKey(1, n-1+i)] = struct{}{}
+		a.acct.Dead[node.LeafKey(1, n-1+i)] = 0
 	}
 	a.garbage, a.away.leaves = []garbage{{list: list}}, n
 	a.ckpt.Begin(func(_, _ []byte) {})
@@ -230,5 +231,28 @@ func TestVolumeGoesWhileItsLeafFails(t *testing.T) {
 	r.compareAudit(u)
 	if r.arena.Demand().Failed() != 1 || !goes {
 		t.Errorf("%d leaves could not be read, and the volume goes: %v", r.arena.Demand().Failed(), goes)
+	}
+}
+
+// TestMuchAbsentGarbageIsFoundAtItsEnd: the leaf that is collected next is found at once, however many a start has found.
+func TestMuchAbsentGarbageIsFoundAtItsEnd(t *testing.T) {
+	const n = 1 << 16
+	a := NewArena(func() {})
+	list := []cutOff{}
+	for i := range uint64(n) {
+		list = append(list, cutOff{vol: 1, index: i, slot: window.Absent(Sums{Data: 8})})
+	}
+	a.garbage, a.away.leaves = []garbage{{list: list}}, n
+	took := func(index uint64) time.Duration {
+		since := time.Now()
+		for range 100 {
+			if a.garbageSlot(node.LeafKey(1, index)) == nil {
+				t.Fatal("it is not found")
+			}
+		}
+		return time.Since(since)
+	}
+	if last, first := took(n-1), took(0); last > first {
+		t.Errorf("the last one is found in %v, the first in %v", last, first)
 	}
 }

@@ -4,10 +4,11 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/hold"
+	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
-	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Arena holds the nodes and details of the maps of many volumes, and what is common to them: their
@@ -34,40 +35,35 @@ type Arena struct {
 
 	audits []*Audit // under way
 
-	// loading: references are not counted, they are taken from the finished map.
+	// loading: the space counts what the store has, and edits only note by what they differ from that.
 	loading bool
 
-	sorted []block.Range // of AnchorCost
+	cost home.Cost
+
+	acct account.Account // what the store has
 
 	ckpt Checkpoint
-	// For the next checkpoint: keys of nodes that are no more, and volumes whose roots are no more.
-	deadKeys  map[node.Key]struct{}
+	// For the next checkpoint: volumes whose roots are no more; acct has the keys of nodes.
 	deadRoots []uint32
 }
 
 // NewArena returns an arena without maps. It calls onGarbage whenever an edit has left something
 // for Collect; not while it loads.
 func NewArena(onGarbage func()) *Arena {
-	a := &Arena{onGarbage: onGarbage, deadKeys: map[node.Key]struct{}{}}
+	a := &Arena{onGarbage: onGarbage}
 	a.nodes.LeafBytes, a.nodes.SlotOf = node.DefaultLeafBytes, a.slotAt
 	a.ckpt.arena = a
+	a.cost.Nodes = &a.nodes
+	a.acct.Nodes, a.acct.Dead, a.acct.Doomed = &a.nodes, account.Dead{}, account.Dead{}
 	return a
 }
-
-// StartLoading begins the time in which maps are loaded and what the log says is done again:
-// nothing counts references, and no garbage is announced. Before EndLoading all garbage has to be
-// collected; after it, CountReferences of each map derives the references.
-func (a *Arena) StartLoading() { a.loading = true }
-
-// EndLoading ends what StartLoading began.
-func (a *Arena) EndLoading() { a.loading = false }
 
 // Nodes returns the number of nodes that all maps have, garbage and absent ones included.
 func (a *Arena) Nodes() int { return a.liveNodes }
 
 // Bytes returns the memory that nodes and details take, packed or not.
 func (a *Arena) Bytes() uint64 {
-	return a.nodes.Bytes(a.liveNodes-a.away.leaves) + uint64(cap(a.dirty))*4
+	return a.nodes.Bytes(a.liveNodes-a.away.leaves) + uint64(cap(a.dirty))*4 + a.acct.Bytes()
 }
 
 // PackAbove has leaves packed where those that are not take more than so many bytes. It is called before there
@@ -96,9 +92,7 @@ func (a *Arena) noteDirty(id uint32, n *node.Node) {
 // freeNode takes a node back that nothing leads to any more and whose slots are empty.
 func (a *Arena) freeNode(id uint32, nd *node.Node) {
 	a.ckpt.freed(nd)
-	if nd.Persisted {
-		a.deadKeys[nd.Key()] = struct{}{}
-	}
+	a.acct.Freed(nd)
 	a.nodes.Free(id)
 	a.liveNodes--
 	a.debt = max(0, a.debt-1)

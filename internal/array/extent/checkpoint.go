@@ -4,9 +4,9 @@
 package extent
 
 import (
-	"cmp"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 )
@@ -29,13 +29,13 @@ import (
 // The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room, with
 // Durable behind each batch; a checkpoint that has failed ends with Abort.
 type Checkpoint struct {
-	arena  *Arena
-	put    func(key, value []byte)
-	open   bool                  // nodes are still being written
-	work   []uint32              // nodes to write, the last first
-	dead   []node.Key            // keys to remove, the last first: those that doomed had in the beginning
-	doomed map[node.Key]struct{} // of these, those that have not come to life again
-	roots  []uint32              // volumes whose roots to remove, the last first
+	arena   *Arena
+	put     func(key, value []byte)
+	open    bool         // nodes are still being written
+	work    []uint32     // nodes to write, the last first
+	dead    []node.Key   // keys to remove, the last first: those that were dead in the beginning
+	missing node.Missing // what a start has found out
+	roots   []uint32     // volumes whose roots to remove, the last first
 }
 
 // Checkpoint returns the arena's checkpoint. There is one at a time.
@@ -50,20 +50,18 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.work = append(c.work[:0], a.dirty...)
 	a.dirty = a.dirty[:0]
 	c.dead = c.dead[:0]
-	c.doomed, a.deadKeys = a.deadKeys, map[node.Key]struct{}{}
+	doomed := a.acct.Doom()
 	needs := a.garbageNeeds()
-	for k := range c.doomed {
+	for k := range doomed {
 		// The key came to life again and was written before its old node was collected.
 		// So it is with one that garbage will be read by: that dies when it is collected.
 		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || needs(k) {
-			delete(c.doomed, k)
+			delete(doomed, k)
 			continue
 		}
 		c.dead = append(c.dead, k)
 	}
-	slices.SortFunc(c.dead, func(x, y node.Key) int {
-		return cmp.Or(cmp.Compare(x.Vol, y.Vol), cmp.Compare(x.Level, y.Level), cmp.Compare(x.Index, y.Index))
-	})
+	slices.SortFunc(c.dead, node.Compare)
 	c.roots, a.deadRoots = a.deadRoots, nil
 }
 
@@ -71,10 +69,16 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 // When it returns false, all nodes are written that the roots lead to, and nothing may be edited
 // before Seal.
 func (c *Checkpoint) Next() bool {
-	if len(c.work) == 0 {
+	a := c.arena
+	switch {
+	case c.missing.Put(c.put):
+		return true
+	case a.acct.Derived:
+		a.acct.PutDerived(c.put)
+		return true
+	case len(c.work) == 0:
 		return c.needRoots()
 	}
-	a := c.arena
 	id := c.work[len(c.work)-1]
 	nd := a.nodes.At(id)
 	if nd == nil || !nd.Dirty {
@@ -146,7 +150,7 @@ func (c *Checkpoint) NextRemoval() []byte {
 	for len(c.dead) > 0 {
 		k := c.dead[len(c.dead)-1]
 		c.dead = c.dead[:len(c.dead)-1]
-		if _, ok := c.doomed[k]; ok {
+		if c.arena.acct.Removed(k) {
 			return k.Bytes()
 		}
 	}
@@ -182,24 +186,36 @@ func (c *Checkpoint) replaced(nd *node.Node) {
 }
 
 func (c *Checkpoint) write(nd *node.Node) {
-	nd.Persisted = true
-	delete(c.arena.deadKeys, nd.Key()) // the key has come to life again
-	delete(c.doomed, nd.Key())
+	if !nd.Persisted && nd.Level == 0 && len(c.arena.garbage) > 0 { // the store may have the page of one that was cut off
+		c.arena.eachCutOff(nd.Key(), c.arena.acct.Overwritten)
+	}
+	c.arena.acct.Written(nd)
 	if c.arena.away.most > 0 && nd.Level == 0 {
 		c.arena.away.Written(demandOf(nd.Key()))
 	}
-	c.put(nd.Key().Bytes(), c.arena.nodes.Encode(nd))
+	key, page, pool := nd.Key().Bytes(), c.arena.nodes.Encode(nd), uint16(0)
+	if nd.Level == 0 {
+		pool = c.arena.acct.Pool(nd.Vol)
+	}
+	c.put(key, page)
+	c.put(node.EntryKey(key), node.EncodeEntry(nd.Level, page, nd.Sums, pool))
 }
 
+// Account returns what has to go into the same batch as what was put; see account.Account.EndBatch.
+func (c *Checkpoint) Account() *account.Account { return &c.arena.acct }
+
 // writeOrphan writes a node that was cut off after the checkpoint began: a page that
-// is written already may refer to it. Where it had details or children, or anything that
+// is written already may refer to it. Where it had data or children, or anything that
 // the edit that cut it off replaced, the log has what came after.
 func (c *Checkpoint) writeOrphan(nd *node.Node) {
+	c.arena.acct.Forget(nd)
 	plain := *nd
+	plain.Notes, plain.Sums = 0, Sums{}
 	for i, s := range plain.Slots {
-		if s.Kind() == window.KindDetail || s.Leads() {
+		if !s.Uniform() {
 			plain.Slots[i] = window.KindUnmapped
 		}
+		plain.Sums.Add(c.arena.nodes.Sums(plain.Slots[i], nd.Level))
 	}
 	c.write(&plain)
 }

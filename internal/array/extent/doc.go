@@ -13,6 +13,7 @@
 //	run.go         walking over runs of equal state; references to them (package hold)
 //	home.go        homes of windows that are promised their space; taking grains for them
 //	garbage.go     subtrees that edits have cut off
+//	stored.go      what the store has of their references (package account)
 //	checkpoint.go  what a checkpoint writes, in which order
 //	load.go        how it is read again; package node has how it is written
 //	tour.go        the way through all leaves, a few at a time

@@ -39,6 +39,7 @@ func (m *Map) fillAt(s *window.Slot, height uint8, base, w, n uint64) (done uint
 	if i := w >> (node.FanoutBits * uint(height-1)) & (node.Fanout - 1); height > 1 {
 		done, delta = m.fillAt(&nd.Slots[i], height-1, base+i<<node.SpanShift(height-1), w, n)
 	} else {
+		m.noting(nd)
 		done, delta = m.fillSlots(nd.Slots[i:min(node.Fanout, i+n)])
 	}
 	m.collapse(s, id, nd, delta)
@@ -55,6 +56,9 @@ func (m *Map) fillSlots(slots []window.Slot) (done uint64, delta Sums) {
 	for i := range slots[:grains] {
 		delta = delta.Sub(window.Uniform(slots[i], layout.WindowSectors))
 		slots[i] = window.Data((first + uint64(i)) << layout.WindowShift)
+		if m.notes != nil {
+			m.arena.acct.Take(m.notes, first+uint64(i))
+		}
 	}
 	delta.Add(window.Uniform(window.KindData, int64(grains)*layout.WindowSectors))
 	return uint64(grains), delta

@@ -93,6 +93,17 @@ func TestFillIsWindowsOneByOne(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, why)
 		}
 		u.End()
+		for a.arena.Collect(1 << 20) {
+		}
+		c := a.arena.Checkpoint()
+		c.Begin(func(_, _ []byte) {})
+		for c.Next() {
+		}
+		for g := range uint64(a.space.Grains()) {
+			if got, want := a.arena.acct.Refs(a.m.vol, g), a.space.MapRefs(g); got != want {
+				t.Fatalf("seed %d: the book has %d references of grain %d, the space %d", seed, got, g, want)
+			}
+		}
 		if a.m.homes.Thick && filled > 0 {
 			t.Fatalf("seed %d: %d windows that are promised their space were filled without homes", seed, filled)
 		}

@@ -14,12 +14,8 @@ import (
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
-// Garbage is what map edits cut off: subtrees whose references are given back a
-// few slots at a time, so that one command that supersedes millions of entries
-// delays nobody. Space and dirty data under them stay counted until their turn.
-
-// garbage is what was cut off of the maps of one space. What was cut off last goes first, and depth
-// first, so that the list stays as long as a tree is high.
+// garbage is what was cut off of the maps of one space. Space and dirty data below it stay counted until its turn.
+// What was cut off last goes first, and depth first, so that the list stays as long as a tree is high.
 type garbage struct {
 	space *alloc.Space
 	list  []cutOff
@@ -128,6 +124,7 @@ func (a *Arena) collect(i, n int) int {
 		nd := a.nodes.At(id)
 		m := &a.collected
 		*m = Map{arena: a, space: g.space, vol: c.vol, leaf: c.index, homes: home.Homes{Space: g.space, Windows: &a.nodes.Windows, Vol: c.vol}}
+		m.noting(nd)
 		a.collecting(c.audited)
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
@@ -143,11 +140,12 @@ func (a *Arena) collect(i, n int) int {
 				descended = true
 				break
 			}
-			switch {
-			case s.Uniform():
-			case homes:
+			if s.Uniform() {
+				continue
+			}
+			if nd.Slots[c.next-1] = window.KindUnmapped; homes {
 				m.dropGarbage(s, nd.Index<<node.FanoutBits|uint64(c.next-1))
-			default:
+			} else {
 				m.dropWindow(s)
 			}
 		}
@@ -165,6 +163,30 @@ func (a *Arena) collect(i, n int) int {
 	return n
 }
 
+// CollectNow collects some garbage of a space, and waits for a leaf that it needs: at a start. It reports whether
+// there is more.
+func (a *Arena) CollectNow(space *alloc.Space) bool {
+	i := a.garbageOf(space)
+	if i < 0 {
+		return false
+	}
+	list, rest := a.garbage[i].list, a.away.rest
+	if c := &list[len(list)-1]; c.slot.Kind() == window.KindAbsent {
+		k := node.LeafKey(c.vol, c.index)
+		page, err := a.away.ReadNow(demandOf(k))
+		if err == nil {
+			_, _, err = a.bringIn(&c.slot, k, page)
+		}
+		if err != nil {
+			a.away.lost[k] = struct{}{}
+		}
+	}
+	a.away.rest = true // no other one is asked for
+	a.collect(i, GarbageStep)
+	a.away.rest = rest
+	return a.garbageOf(space) >= 0
+}
+
 // pop takes the last node from the list, which is used again: what an audit has found is large.
 func (g *garbage) pop() {
 	top := len(g.list) - 1
@@ -176,24 +198,24 @@ func (g *garbage) pop() {
 const readAhead = 16
 
 // passOver goes past the absent leaf that garbage ends with, where there is nothing to be collected of it:
-// no references are counted, or it cannot be read, so that what it refers to stays taken until the next
-// start. Else it has that read, with others that come next, and returns false.
+// it cannot be read, so that what it refers to stays taken until the next start. Else it has that read, with
+// others that come next, and returns false.
 func (a *Arena) passOver(g *garbage) bool {
 	top := len(g.list) - 1
 	k := node.LeafKey(g.list[top].vol, g.list[top].index)
-	if _, lost := a.away.lost[k]; lost {
-		a.away.passed++
-	} else if !a.loading {
-		if !a.away.rest {
+	if _, lost := a.away.lost[k]; !lost {
+		if !a.away.rest && !a.loading {
 			a.away.Read(demandOf(k))
 			a.readNext(g, top)
 		}
 		return false
 	}
 	delete(a.away.lost, k)
+	a.away.passed++
 	a.away.leaves--
 	a.liveNodes--
-	a.deadKeys[k] = struct{}{}
+	a.acct.Dead[k] = 0
+	a.acct.Unsure()
 	a.debt = max(0, a.debt-1)
 	g.pop()
 	return true
@@ -220,7 +242,7 @@ func (a *Arena) readNext(g *garbage, at int) {
 
 // waits reports whether garbage has to wait for a leaf.
 func (a *Arena) waits(g *garbage) bool {
-	return a.waitsFor(g) != nil || a.away.rest && g.list[len(g.list)-1].slot.Kind() == window.KindAbsent
+	return a.waitsFor(g) != nil || (a.away.rest || a.loading) && g.list[len(g.list)-1].slot.Kind() == window.KindAbsent
 }
 
 // waitsFor returns the queue of the leaf that garbage waits for, nil if it waits for none.
@@ -278,15 +300,19 @@ func (a *Arena) garbageNeeds() (lacks func(node.Key) bool) {
 	}
 	return func(k node.Key) bool {
 		_, yes := leaves[k]
-		return yes || k.Level == 0 && slices.ContainsFunc(higher, func(c *cutOff) bool { return a.below(c, k) != nil })
+		return yes || k.Level == 0 && slices.ContainsFunc(higher, func(c *cutOff) bool {
+			s := a.below(c, k)
+			return s != nil && s.Kind() == window.KindAbsent
+		})
 	}
 }
 
-// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
+// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none. It begins
+// where garbage is collected: a start may have found very many leaves, and each that is read is looked for.
 func (a *Arena) garbageSlot(k node.Key) *window.Slot {
 	for i := range a.garbage {
-		for j := range a.garbage[i].list {
-			if s := a.below(&a.garbage[i].list[j], k); s != nil {
+		for j := len(a.garbage[i].list) - 1; j >= 0; j-- {
+			if s := a.below(&a.garbage[i].list[j], k); s != nil && s.Kind() == window.KindAbsent {
 				return s
 			}
 		}
@@ -294,32 +320,13 @@ func (a *Arena) garbageSlot(k node.Key) *window.Slot {
 	return nil
 }
 
-// below returns the slot of the absent leaf with a key that is below a node of the garbage, or is it.
+// below returns the slot that leads to the leaf with a key that is below a node of the garbage, or is it, nil if it is
+// not there or was looked at.
 func (a *Arena) below(c *cutOff, k node.Key) *window.Slot {
-	s := &c.slot
 	if c.vol != k.Vol {
 		return nil
 	}
-	if s.Kind() == window.KindChild {
-		nd := a.nodes.At(uint32(s.Value()))
-		level := nd.Level
-		if level == 0 || k.Index>>(node.FanoutBits*uint(level)) != c.index {
-			return nil
-		}
-		i := k.Index >> (node.FanoutBits * uint(level-1)) & (node.Fanout - 1)
-		if int(i) < c.next { // it was looked at
-			return nil
-		}
-		if s, level = a.nodes.Find(&nd.Slots[i], level, 0, k.Index); level > 1 {
-			return nil
-		}
-	} else if c.index != k.Index {
-		return nil
-	}
-	if s.Kind() != window.KindAbsent {
-		return nil
-	}
-	return s
+	return a.nodes.LeafBelow(&c.slot, c.index, c.next, k.Index)
 }
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.

@@ -4,12 +4,8 @@
 package extent
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
-	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -99,68 +95,7 @@ func (a *Arena) TryAvailable(space *alloc.Space, grains int64) (ok, more bool) {
 	return ok, more && !ok
 }
 
-// anchorSlots is how many slots AnchorCost looks at, in one step: some 10 ms of work.
-const anchorSlots = 1 << 20
-
-// AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that
-// is not entitled yet and has no grain of its own. Where there is too much to look at, it is one for each
-// window of the rest: too much rather than too little. So it is for leaves that are absent: guessed says
-// that there were some.
+// AnchorCost returns the grains that anchoring ranges may take; see home.Cost.Of.
 func (m *Map) AnchorCost(ranges []block.Range) (grains int64, guessed bool) {
-	a, left := m.arena, anchorSlots
-	a.away.guessed = false
-	a.sorted = append(a.sorted[:0], ranges...)
-	slices.SortFunc(a.sorted, func(x, y block.Range) int { return cmp.Compare(x.Start, y.Start) })
-	next := uint64(0) // the first window that is not counted yet
-	for _, x := range a.sorted {
-		if x.Count == 0 {
-			continue
-		}
-		end := (x.End()-1)>>layout.WindowShift + 1
-		if next = max(next, x.Start>>layout.WindowShift); next < end {
-			n, looked := m.anchorCost(m.root, m.levels, 0, next, end, left)
-			grains, next, left = grains+n, end, left-looked
-		}
-	}
-	return grains, a.away.guessed
-}
-
-// anchorCost is AnchorCost of windows [lo, hi) below a slot at the given height that begins at window
-// base, and how many slots it has looked at: no more than most, or one. It goes below a node only where
-// there is data.
-func (m *Map) anchorCost(s window.Slot, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
-	span := uint64(1) << (node.FanoutBits * uint(height))
-	if !s.Leads() {
-		if m.homes.Anchored(s) || m.homes.Private(s) {
-			return 0, 1
-		}
-		return int64(min(hi, base+span) - max(lo, base)), 1
-	}
-	sums := m.slotSums(s, height)
-	if whole := lo <= base && hi >= base+span; whole && (sums.Data == 0 || sums.Promised == int64(span)) {
-		return int64(span) - sums.Promised, 1
-	}
-	switch s.Kind() {
-	case window.KindAbsent:
-		m.arena.away.guessed = true
-		return min(int64(min(hi, base+span)-max(lo, base)), int64(span)-sums.Promised), 1
-	case window.KindPacked:
-		m.arena.nodes.Look(s, node.LeafKey(m.vol, base>>node.FanoutBits), func(nd *node.Node) { grains, slots = m.anchorCostBelow(nd, height, base, lo, hi, most) })
-		return grains, slots
-	}
-	return m.anchorCostBelow(m.arena.nodes.At(uint32(s.Value())), height, base, lo, hi, most)
-}
-
-// anchorCostBelow is anchorCost of the slots of a node that a slot at the given height leads to.
-func (m *Map) anchorCostBelow(nd *node.Node, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
-	span := uint64(1) << (node.FanoutBits * uint(height))
-	shift := node.FanoutBits * uint(height-1)
-	for i := (max(lo, base) - base) >> shift; i <= (min(hi, base+span)-1-base)>>shift; i++ {
-		if slots >= most {
-			return grains + int64(min(hi, base+span)-max(lo, base+i<<shift)), slots
-		}
-		g, k := m.anchorCost(nd.Slots[i], height-1, base+i<<shift, lo, hi, most-slots)
-		grains, slots = grains+g, slots+k
-	}
-	return grains, slots
+	return m.arena.cost.Of(&m.homes, m.root, m.levels, ranges)
 }

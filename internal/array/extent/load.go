@@ -1,14 +1,11 @@
-// Maps from what a checkpoint has left: the tree from its leaves up, as its nodes come, then
-// references and homes from the finished tree.
+// Maps from what a checkpoint has left: the tree from its leaves up, as its nodes come, with the
+// references that they have; then homes from the finished tree.
 
 package extent
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -23,60 +20,49 @@ const (
 
 // Loader makes the maps of an arena what a checkpoint has left of them. It takes the entries in the
 // order of their keys, so that the nodes below one come before it, and keeps nothing of an entry but
-// the node that it becomes: what it takes of memory beside the maps are eight bytes for each node of
-// two levels of one volume.
+// the node that it becomes; see node.Builder.
 //
-// The calls are AddRoot for all roots, Map.TakeRoot for all maps, AddNode for all nodes, and End.
+// The calls are AddRoot for all roots, Map.TakeRoot for all maps, then for each node AddEntry or AddNode, and End.
 type Loader struct {
 	arena *Arena
-	roots map[uint32][]byte // that no map has taken
-	trees map[uint32]*Map   // whose roots lead to nodes that have not come yet
-	m     *Map              // whose nodes come now, nil: nobody's
-	level uint8             // of those that come now
-	below []loaded          // nodes of the level below that nothing leads to yet, by index
-	here  []loaded          // nodes of this level, by index
-	last  []byte            // key
+	roots node.Roots      // that no map has taken
+	trees map[uint32]*Map // whose roots lead to nodes that have not come yet
+	m     *Map            // whose nodes come now, nil: nobody's
+	tree  node.Builder
+	last  []byte // key
 	nodes int
-}
-
-// loaded is a node that nothing leads to yet, and the slot that will.
-type loaded struct {
-	index uint64
-	slot  window.Slot
+	Pages int // that were read
 }
 
 // NewLoader returns a loader of the maps of an arena. Preconditions: the arena is loading.
 func (a *Arena) NewLoader() *Loader {
-	return &Loader{arena: a, roots: map[uint32][]byte{}, trees: map[uint32]*Map{}}
+	l := &Loader{arena: a, roots: node.Roots{}, trees: map[uint32]*Map{}}
+	l.tree.Orphan = func(list []node.Built) { l.orphan(l.m, list) }
+	return l
 }
+
+// Derive says that all pages come by AddNode, and that the account is derived from them. Where the store lacks the entries
+// of pages, the next checkpoint puts one for each; where unmarked, the store does not say that its account is not right.
+func (l *Loader) Derive(lacks, unmarked bool) {
+	l.Missing().Lacks = lacks
+	l.arena.acct.Derive(unmarked)
+}
+
+// Missing returns what the next checkpoint puts before all else.
+func (l *Loader) Missing() *node.Missing { return &l.arena.ckpt.missing }
 
 // Nodes returns the number of nodes that were read.
 func (l *Loader) Nodes() int { return l.nodes }
 
 // AddRoot takes an entry with prefix KeyRoot. It copies the value.
-func (l *Loader) AddRoot(key, value []byte) error {
-	vol, ok := node.RootVolume(key, value)
-	if !ok {
-		return fmt.Errorf("the root of a map is damaged")
-	}
-	l.roots[vol] = append([]byte(nil), value...)
-	return nil
-}
-
-// ErrRoot says that the root of a map means nothing.
-var ErrRoot = errors.New("the root of the map is damaged")
+func (l *Loader) AddRoot(key, value []byte) error { return l.roots.Add(key, value) }
 
 // TakeRoot gives an empty map the root that a checkpoint has of it, if there is one. Where that leads
 // to a node, the map is empty until its nodes have come.
 func (m *Map) TakeRoot(l *Loader) error {
-	b := l.roots[m.vol]
-	if b == nil {
-		return nil
-	}
-	delete(l.roots, m.vol)
-	root, levels, ok := node.DecodeRoot(b)
-	if !ok {
-		return ErrRoot
+	root, levels, found, err := l.roots.Take(m.vol)
+	if !found || err != nil {
+		return err
 	}
 	if m.levels = levels; root == window.KindChild {
 		l.trees[m.vol] = m
@@ -86,38 +72,95 @@ func (m *Map) TakeRoot(l *Loader) error {
 	return nil
 }
 
-// AddNode takes an entry with prefix KeyNode, and attaches to it the nodes below it. One that no map
+// next goes on to a node, and returns the map whose node it is, nil if nothing can lead to it.
+func (l *Loader) next(k node.Key) (*Map, error) {
+	key := k.Bytes()
+	if bytes.Compare(l.last, key) >= 0 {
+		return nil, fmt.Errorf("the map pages of volume %d come out of their order", k.Vol)
+	}
+	l.last = key
+	l.nodes++
+	if l.m == nil || l.m.vol != k.Vol {
+		l.endVolume()
+		l.m = l.trees[k.Vol]
+		delete(l.trees, k.Vol)
+	}
+	if l.m == nil || k.Level >= l.m.levels {
+		return nil, nil
+	}
+	l.tree.Rise(k.Level)
+	return l.m, nil
+}
+
+// AddEntry takes the entry of a leaf, which becomes one that is absent. One that nothing leads to is garbage: who
+// collects it reads it.
+func (l *Loader) AddEntry(key, value []byte) error {
+	e, ok := node.DecodeEntry(key, value)
+	if !ok || e.Key.Level > 0 {
+		return fmt.Errorf("the entry of a map page is damaged")
+	}
+	a := l.arena
+	m, err := l.next(e.Key)
+	switch {
+	case err != nil:
+		return err
+	case m != nil:
+		s := l.tree.Add(e.Key.Index, e.Leaf)
+		a.away.leaves++
+		if a.liveNodes++; e.Key.Index == m.end {
+			l.Pages++
+			m.readAt(s, e.Key.Index)
+		}
+		return nil
+	}
+	space := a.acct.OpenGone(e.Key.Vol, e.Pool)
+	if space == nil { // its pool is no more, and nobody counts what it has
+		a.acct.Dead[e.Key] = 0
+		return nil
+	}
+	a.away.leaves++
+	a.liveNodes++
+	a.cutOff(&Map{space: space, vol: e.Key.Vol}, e.Leaf, e.Key.Index)
+	return nil
+}
+
+// AddNode takes a page, an entry with prefix KeyNode, and attaches to it the nodes below it. One that no map
 // can have is left for the next checkpoint to remove: what an earlier one had no time to.
 func (l *Loader) AddNode(key, value []byte) error {
 	if len(key) != node.KeyBytes {
 		return fmt.Errorf("a map page has a damaged key")
 	}
-	if bytes.Compare(l.last, key) >= 0 {
-		return fmt.Errorf("the map pages of volume %d come out of their order", node.KeyOf(key).Vol)
-	}
-	l.last = append(l.last[:0], key...)
-	l.nodes++
+	l.Pages++
 	k, a := node.KeyOf(key), l.arena
-	if l.m == nil || l.m.vol != k.Vol {
-		l.endVolume()
-		l.m, l.level = l.trees[k.Vol], 0
-		delete(l.trees, k.Vol)
+	m, err := l.next(k)
+	if err != nil {
+		return err
 	}
-	if l.m == nil || k.Level >= l.m.levels {
-		a.deadKeys[k] = struct{}{}
-		return nil
+	known := m != nil
+	if m == nil {
+		if m = a.mapOf(k.Vol); m == nil || k.Level > 0 {
+			a.acct.Dead[k] = 0
+			l.Missing().Page(k, value, Sums{}, node.NoPool)
+			return nil
+		}
 	}
-	l.rise(k.Level)
 	id, nd := a.newNode(k, window.KindUnmapped)
 	nd.Persisted, nd.Dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
 	if err := a.nodes.Decode(nd, value); err != nil {
 		return err
 	}
-	l.attach(nd)
-	l.here = append(l.here, loaded{k.Index, window.Child(id)})
-	if k.Level == 0 {
-		l.keep(&l.here[len(l.here)-1].slot, nd)
+	if err := a.acct.Count(nd, m.tenant); err != nil {
+		return err
+	}
+	if l.tree.Attach(&a.nodes, nd); !known {
+		l.Missing().Page(k, value, nd.Sums, m.pool)
+		l.orphan(m, []node.Built{{Index: k.Index, Slot: window.Child(id)}})
+		return nil
+	}
+	l.Missing().Page(k, value, nd.Sums, m.pool)
+	if s := l.tree.Add(k.Index, window.Child(id)); k.Level == 0 {
+		l.keep(s, nd)
 	}
 	return nil
 }
@@ -133,72 +176,37 @@ func (l *Loader) keep(s *window.Slot, nd *node.Node) {
 	}
 }
 
-// rise goes on with nodes of a level: what lies below the one under it has no node above it.
-func (l *Loader) rise(level uint8) {
-	for ; l.level < level; l.level++ {
-		l.orphan(l.below)
-		l.below, l.here = l.here, l.below[:0]
-	}
-}
-
-// attach puts the nodes that a new one leads to below it, and sums up what it has. One that the store
-// lacks was cut off while the checkpoint was written; the log has the rest.
-func (l *Loader) attach(nd *node.Node) {
-	for i, s := range nd.Slots {
-		if s.Kind() == window.KindChild {
-			index, n := nd.Index<<node.FanoutBits|uint64(i), 0
-			for n < len(l.below) && l.below[n].index < index {
-				n++
-			}
-			l.orphan(l.below[:n])
-			l.below = l.below[n:]
-			nd.Slots[i] = window.KindUnmapped
-			if len(l.below) > 0 && l.below[0].index == index {
-				nd.Slots[i] = l.below[0].slot
-				l.below = l.below[1:]
-			}
-		}
-		nd.Sums.Add(l.m.slotSums(nd.Slots[i], nd.Level))
-	}
-}
-
 // endVolume attaches the last node of a map to its root.
 func (l *Loader) endVolume() {
 	if m := l.m; m != nil {
-		l.rise(m.levels)
-		if len(l.below) > 0 && l.below[0].index == 0 {
-			m.root = l.below[0].slot
-			m.sum = m.slotSums(m.root, m.levels)
-			l.below = l.below[1:]
+		if root, ok := l.tree.Root(m.levels); ok {
+			m.root, m.sum = root, m.slotSums(root, m.levels)
 		}
-		l.orphan(l.below)
 	}
-	l.m, l.below, l.here = nil, l.below[:0], l.here[:0]
+	l.m = nil
 }
 
-// orphan forgets nodes that nothing leads to, with all below them, and has the next checkpoint remove
+// orphan forgets nodes of a map that nothing leads to, with all below them, and has the next checkpoint remove
 // them.
-func (l *Loader) orphan(list []loaded) {
+func (l *Loader) orphan(m *Map, list []node.Built) {
 	a := l.arena
 	for _, x := range list {
-		id, nd := uint32(x.slot.Value()), (*node.Node)(nil)
-		switch x.slot.Kind() {
+		id, nd := uint32(x.Slot.Value()), (*node.Node)(nil)
+		switch x.Slot.Kind() {
 		case window.KindAbsent:
-			a.away.leaves--
-			a.liveNodes--
-			a.deadKeys[node.LeafKey(l.m.vol, x.index)] = struct{}{}
+			a.cutOff(m, x.Slot, x.Index) // who collects it reads it
 			continue
 		case window.KindPacked:
-			id, nd = a.nodes.Unpack(&x.slot, node.LeafKey(l.m.vol, x.index))
+			id, nd = a.nodes.Unpack(&x.Slot, node.LeafKey(m.vol, x.Index))
 		default:
 			nd = a.nodes.At(id)
 		}
+		m.noting(nd)
 		for i, s := range nd.Slots {
-			switch s.Kind() {
-			case window.KindChild, window.KindPacked, window.KindAbsent:
-				l.orphan([]loaded{{nd.Index<<node.FanoutBits | uint64(i), s}})
-			case window.KindDetail:
-				l.m.dropWindow(s)
+			if s.Leads() {
+				l.orphan(m, []node.Built{{Index: nd.Index<<node.FanoutBits | uint64(i), Slot: s}})
+			} else {
+				m.dropWindow(s)
 			}
 		}
 		a.freeNode(id, nd)
@@ -208,8 +216,9 @@ func (l *Loader) orphan(list []loaded) {
 // End ends the load: no more nodes come. What no map has the next checkpoint removes.
 func (l *Loader) End() {
 	l.endVolume()
+	l.Missing().End()
 	a := l.arena
-	a.deadRoots = slices.AppendSeq(a.deadRoots, maps.Keys(l.roots))
+	a.deadRoots = append(a.deadRoots, l.roots.Volumes()...)
 	slices.Sort(a.deadRoots)
 }
 
@@ -239,44 +248,12 @@ func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
 	return err
 }
 
-// ErrBehind says that a map leads behind the end of its space.
-var ErrBehind = errors.New("the map points beyond the end of its space")
-
-// CountReferences counts the references of a loaded map in its space, and takes the grains that
-// nobody had yet. It reads the pages of absent leaves. Preconditions: EndLoading.
-func (m *Map) CountReferences(read Pages) (err error) {
-	grains := uint64(m.space.Grains())
-	count := func(g uint64) {
-		if g >= grains {
-			err = ErrBehind
-			return
-		}
-		m.space.Recount(g, m.tenant)
-	}
-	m.arena.nodes.EachGrain(m.root, count)
-	if err != nil {
-		return err
-	}
-	failed := m.eachAbsent(read, func(nd *node.Node) {
-		for _, s := range &nd.Slots {
-			m.arena.nodes.Windows.EachGrain(s, count)
-		}
-	})
-	return cmp.Or(failed, err)
-}
-
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. It reads the pages of absent leaves. Preconditions: the references of all maps of the space are
-// counted, and the tenant is entitled.
+// first. It reads the pages of absent leaves. Preconditions: EndLoading, and the tenant is entitled.
 func (m *Map) FindHomes(read Pages) error {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return nil
 	}
-	find := func(w uint64, s window.Slot) {
-		if m.homes.Entitled(s) && !m.homes.Adopt(s, w, true) {
-			m.homes.Adopt(s, w, false)
-		}
-	}
-	m.arena.nodes.EachWindow(m.root, m.vol, 0, find)
-	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, find) })
+	m.arena.nodes.EachWindow(m.root, m.vol, 0, m.homes.Find)
+	return m.eachAbsent(read, func(nd *node.Node) { m.arena.nodes.EachWindowOf(nd, m.homes.Find) })
 }

@@ -2,16 +2,20 @@ package extent
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // stored returns a checkpoint of volumes with three levels of nodes each.
@@ -144,5 +148,90 @@ func TestPagesOutOfOrder(t *testing.T) {
 		if err := l.AddNode(keys[1].Bytes(), make([]byte, node.Fanout*8)); err == nil || !strings.Contains(err.Error(), "out of their order") {
 			t.Errorf("%v behind %v: %v", keys[1], keys[0], err)
 		}
+	}
+}
+
+// TestUpgrade: a store without account and without entries of pages has both behind the first checkpoint, wherever that is
+// interrupted, and what there is too much of them is gone.
+func TestUpgrade(t *testing.T) {
+	seed := testkit.Seed(t)
+	for round := range uint64(30) {
+		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, 1)
+		r.mapBytes = 20000
+		r.bound()
+		for range 3 {
+			r.add(70000, false)
+		}
+		for range 100 {
+			r.change()
+			r.deliver(3)
+		}
+		r.collect()
+		r.finish()
+		for range 30 {
+			r.change()
+			r.deliver(3)
+		}
+		for k := range r.ckpt.store {
+			if k[:1] == node.EntryPrefix || k[:1] == account.Prefix {
+				delete(r.ckpt.store, k)
+			}
+		}
+		leaf := string(node.EntryKey(node.LeafKey(7777, 3).Bytes()))
+		r.ckpt.store[leaf] = []byte("what an interrupted upgrade has left")
+		r.ckpt.lacks, r.ckpt.sure = true, false
+		for r.ckpt.lacks {
+			r.crash()
+			for range 1 + r.rnd.IntN(40) {
+				r.step(1+r.rnd.IntN(3), 1+r.rnd.IntN(3))
+			}
+			r.check()
+		}
+		if r.ckpt.store[leaf] != nil {
+			t.Errorf("%s: an entry without a page is there still", r.name)
+		}
+		n := r.sure
+		for r.sure == n {
+			r.finish()
+			r.crash()
+		}
+		r.check()
+		r.collect()
+		r.finish()
+		r.check()
+	}
+}
+
+// TestNobodyPaysForAStart: who edits behind a start that has left garbage does not collect it first, however many nodes the start
+// has made.
+func TestNobodyPaysForAStart(t *testing.T) {
+	const pages = maxDebt + 10 // above the leaves, of one leaf each
+	r := rig{t: t, rnd: rand.New(rand.NewPCG(1, 1)), extents: []int{pages/layout.ExtentGrains + 2}, mapBytes: 1}
+	r.ckpt.store = map[string][]byte{}
+	add := func(vol uint32) *Map {
+		return r.arena.NewMap(Config{Space: r.space, Volume: vol, Sectors: pages * node.Fanout * node.LeafSectors, Drop: r.drop})
+	}
+	r.open()
+	gone, m := add(0), add(1)
+	fill := func(m *Map, page uint64) {
+		g, _ := r.space.Take(m.tenant)
+		m.SetData(block.Range{Start: page * node.Fanout * node.LeafSectors, Count: 8}, g<<layout.WindowShift)
+	}
+	fill(gone, 0)
+	for i := range uint64(pages) {
+		fill(m, i)
+	}
+	r.finish()
+	r.open()
+	r.vols = []*volume{{m: add(1), id: 1}}
+	r.arena.StartLoading()
+	if err := r.loadSure(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.arena.EndLoading(); err != nil || !r.arena.HasGarbage() {
+		t.Fatalf("there is garbage: %v, %v", r.arena.HasGarbage(), err)
+	}
+	if r.arena.Announce(); r.arena.Pay() {
+		t.Errorf("who edits owes %d nodes", r.arena.debt)
 	}
 }

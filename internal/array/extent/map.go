@@ -4,6 +4,7 @@
 package extent
 
 import (
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -24,15 +25,17 @@ type Map struct {
 	tenant *alloc.Tenant // the volume's account with space; nil only in maps of garbage
 	drop   func(base uint64, mask layout.Mask)
 	vol    uint32
+	pool   uint16
 	root   window.Slot
 	levels uint8 // nodes from root to leaf; the root slot spans WindowSectors<<(8*levels)
 	homes  home.Homes
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool
-	abandoned bool   // no checkpoint writes the root
-	sum       Sums   // of the whole root span
-	leaf      uint64 // index of the one whose windows are being edited, for audits
-	end       uint64 // index of the leaf in which the volume ends
+	abandoned bool          // no checkpoint writes the root
+	sum       Sums          // of the whole root span
+	leaf      uint64        // index of the one whose windows are being edited, for audits
+	notes     *account.List // its own, nil: nothing is noted
+	end       uint64        // index of the leaf in which the volume ends
 }
 
 // Sums counts sectors by state; unmapped is the rest.
@@ -41,6 +44,7 @@ type Sums = window.Sums
 // Config is what a Map has to do with.
 type Config struct {
 	Space   *alloc.Space // that its data lies in
+	Pool    uint16       // whose space it is, in the account of the store
 	Volume  uint32       // whose map it is; it gets an account with the space
 	Sectors uint64       // of the volume
 	Thick   bool         // all of its windows are promised their space
@@ -51,10 +55,11 @@ type Config struct {
 
 // NewMap makes the map of a volume, all of it unmapped. Preconditions: the volume has none.
 func (a *Arena) NewMap(c Config) *Map {
-	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume,
+	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume, pool: c.Pool,
 		levels: node.LevelsFor(c.Sectors)}
 	m.homes = home.Homes{Space: m.space, Tenant: m.tenant, Windows: &a.nodes.Windows, Vol: c.Volume, Thick: c.Thick}
 	m.SetEnd(c.Sectors)
+	a.acct.Open(c.Volume, c.Pool, c.Space)
 	for len(a.maps) <= int(c.Volume) {
 		a.maps = append(a.maps, nil)
 	}
@@ -132,6 +137,7 @@ func (m *Map) setSlot(s *window.Slot, height uint8, base, lo, hi uint64, to wind
 	shift := node.SpanShift(height - 1)
 	from, last := (max(lo, base)-base)>>shift, (min(hi, base+span)-1-base)>>shift
 	if height == 1 {
+		m.noting(n)
 		delta = m.setSlots(n, base, lo, hi, from, last, to)
 	} else {
 		for i := from; i <= last; i++ {
@@ -187,6 +193,7 @@ func (m *Map) child(s *window.Slot, level uint8, base uint64) (uint32, *node.Nod
 	}
 	if level == 0 {
 		m.arena.nodes.Trim()
+		m.readDoomed(node.LeafKey(m.vol, index))
 	}
 	id, n := m.arena.newNode(node.Key{Vol: m.vol, Level: level, Index: index}, *s)
 	*s = window.Child(id)
@@ -233,6 +240,7 @@ func (m *Map) setDataAt(s *window.Slot, height uint8, base, at, n, phys uint64) 
 		i := w >> (node.FanoutBits * uint(height-1)) & (node.Fanout - 1)
 		delta = m.setDataAt(&nd.Slots[i], height-1, base+i<<node.SpanShift(height-1), at, n, phys)
 	} else {
+		m.noting(nd)
 		for end := at + n; at < end; {
 			k := min(layout.WindowSectors-at&(layout.WindowSectors-1), end-at)
 			i := at >> layout.WindowShift & (node.Fanout - 1)

@@ -120,7 +120,9 @@ func TestStartPacks(t *testing.T) {
 		}
 	}
 	l.End()
-	r.arena.EndLoading()
+	if err := r.arena.EndLoading(); err != nil {
+		t.Fatal(err)
+	}
 	if most > 3 || r.arena.nodes.Windows.Packed() < 40 || v.m.Sums() != sums || r.arena.Nodes() != nodes {
 		t.Errorf("up to %d leaves were not packed, %d are; %d pages, not %d, with %+v, not %+v", most, r.arena.nodes.Windows.Packed(), r.arena.Nodes(), nodes, v.m.Sums(), sums)
 	}

@@ -8,15 +8,12 @@ import (
 	"github.com/arraysim/arraysim/internal/array/window"
 )
 
-// references counts what the windows of a map refer to while they are edited. While the arena loads
-// nothing is counted.
+// references counts and notes what the windows of a map refer to while they are edited. While the arena
+// loads nothing is counted.
 type references Map
 
 // Take takes references for a layer that had the sectors in had and gains add.
 func (m *references) Take(base uint64, add, had layout.Mask) {
-	if m.arena.loading {
-		return
-	}
 	if window.Aligned(base) {
 		if !add.Empty() && had.Empty() {
 			m.retain(base >> layout.WindowShift)
@@ -34,9 +31,6 @@ func (m *references) Take(base uint64, add, had layout.Mask) {
 
 // Give gives back what a layer that keeps left no longer needs; lost are the sectors that it gave up.
 func (m *references) Give(base uint64, lost, left layout.Mask) {
-	if m.arena.loading {
-		return
-	}
 	if window.Aligned(base) {
 		m.giveGrain(base>>layout.WindowShift, base, lost, left)
 		return
@@ -52,13 +46,19 @@ func (m *references) giveGrain(g, base uint64, lost, left layout.Mask) {
 	case lost.Empty():
 	case left.Empty():
 		m.release(g)
-	case m.space.Sole(g):
+	case !m.arena.loading && m.space.Sole(g):
 		// Nobody else can see these sectors: what is dirty of them need not be destaged.
 		m.drop(base, lost)
 	}
 }
 
 func (m *references) retain(g uint64) {
+	if m.notes != nil {
+		m.arena.acct.Take(m.notes, g)
+	}
+	if m.arena.loading {
+		return
+	}
 	m.space.Retain(g)
 	for _, u := range m.arena.audits {
 		u.retained((*Map)(m), g)
@@ -66,6 +66,12 @@ func (m *references) retain(g uint64) {
 }
 
 func (m *references) release(g uint64) {
+	if m.notes != nil {
+		m.arena.acct.Give(m.notes, g)
+	}
+	if m.arena.loading {
+		return
+	}
 	m.space.Release(g)
 	for _, u := range m.arena.audits {
 		u.released((*Map)(m), g)

@@ -74,6 +74,7 @@ type rig struct {
 	audits  []*Audit        // under way
 	blind   map[*Audit]bool // those that have come by a page that could not be read
 	audited int             // that have ended
+	sure    int             // starts by the account in the store
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {

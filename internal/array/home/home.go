@@ -80,6 +80,13 @@ func (h *Homes) Adopt(s window.Slot, w uint64, own bool) (adopted bool) {
 	return adopted
 }
 
+// Find gives a window a home that is entitled to one and has none, a grain that nobody shares first.
+func (h *Homes) Find(w uint64, s window.Slot) {
+	if h.Entitled(s) && !h.Adopt(s, w, true) {
+		h.Adopt(s, w, false)
+	}
+}
+
 // InPlace returns where a window that has a grain for itself begins in it, and the sectors that lie
 // there.
 func (h *Homes) InPlace(s window.Slot) (phys uint64, has layout.Mask, ok bool) {

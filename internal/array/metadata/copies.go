@@ -40,27 +40,90 @@ func (u unfit) Unwrap() error { return u.error }
 // Nothing has been changed then that another try would not find as it was.
 func Unfit(err error) error { return unfit{err} }
 
+// derivable is the error of an array whose account of space is wrong.
+type derivable struct{ error }
+
+// Unwrap returns the error.
+func (d derivable) Unwrap() error { return d.error }
+
+// Derivable marks what is wrong with an account of space: an array can be opened all the same that derives it from all
+// pages. Nothing has been changed then that another try would not find as it was.
+func Derivable(err error) error { return derivable{err} }
+
 // FromBest opens something from the newest copy of a meta store, or, when that one is damaged or
 // Unfit, from another, unless the error is one of Begun. open gets the errors of the copies that are
-// no good, by their number.
+// no good, by their number. If there is no other error than one of Derivable, it is called once more with
+// that, and is to derive the account of space.
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after
 // a loss of power. So the number of the last batch decides, not the place.
-func FromBest[T any](store block.MetaStore, known func() Known, open func(damaged []error) (T, error)) (T, error) {
+func FromBest[T any](store block.MetaStore, known func() Known, open func(damaged []error, wrong error) (T, error)) (T, error) {
 	copies, ok := store.(block.MetaCopies)
 	if !ok {
-		return open(nil)
+		x, err := open(nil, nil)
+		if errors.As(err, new(derivable)) {
+			return open(nil, err)
+		}
+		return x, err
 	}
-	type candidate struct {
-		i   int
-		gen uint64
-		err error
+	all := candidates(store, copies, known)
+	var none T
+	var first, wrong error
+	best := 0 // the first copy whose account is wrong, and nothing else
+	damaged := make([]error, len(all))
+	for _, c := range all {
+		damaged[c.i] = c.err
 	}
+	for _, c := range all {
+		err := c.err
+		if copies.Choose(c.i); err == nil {
+			var x T
+			if x, err = open(damaged, nil); err == nil {
+				return x, nil
+			}
+			if errors.As(err, new(derivable)) {
+				if wrong == nil {
+					best, wrong = c.i, err
+				}
+				if verify(store, known().Least) == nil { // others have the same
+					break
+				}
+			} else if errors.As(err, new(begun)) || // what is not the copy's fault another one does not mend
+				!errors.As(err, new(unfit)) && verify(store, known().Least) == nil {
+				return none, err
+			}
+		}
+		damaged[c.i] = err
+		if first == nil {
+			first = err
+		}
+	}
+	if wrong != nil {
+		copies.Choose(best)
+		damaged[best] = nil
+		return open(damaged, wrong)
+	}
+	if errors.As(first, new(unfit)) { // then it is rather the log that is damaged
+		return none, first
+	}
+	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
+}
+
+// candidate is a copy that may be opened.
+type candidate struct {
+	i       int
+	gen     uint64
+	err     error
+	suspect bool // err says that it was read as a whole, and is not
+}
+
+// candidates returns all copies, the one first that is to be tried first.
+func candidates(store block.MetaStore, copies block.MetaCopies, known func() Known) []candidate {
 	var all []candidate
 	for i := range copies.Copies() {
 		copies.Choose(i)
-		gen, _, err := generation(store)
-		if err == nil && gen == 0 && known().Some {
+		s, err := stampOf(store)
+		if err == nil && s.gen == 0 && known().Some {
 			switch {
 			case isEmpty(store):
 				err = errors.New("there is nothing in it")
@@ -68,7 +131,19 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 				err = errors.New("it has no number: it may be a part")
 			}
 		}
-		all = append(all, candidate{i, gen, err})
+		suspect := false
+		if err == nil {
+			err = isSuspect(store, known().Least)
+			suspect = err != nil
+		}
+		all = append(all, candidate{i, s.gen, err, suspect})
+	}
+	if !slices.ContainsFunc(all, func(c candidate) bool { return c.err == nil }) {
+		for i := range all { // what one lacks another may have: each page is read where it is good, and none is made anew
+			if all[i].suspect {
+				all[i].err = nil
+			}
+		}
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
 		if (x.err == nil) == (y.err == nil) {
@@ -78,30 +153,7 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 		}
 		return 1
 	})
-	var none T
-	var first error
-	damaged := make([]error, len(all))
-	for _, c := range all {
-		err := c.err
-		if copies.Choose(c.i); err == nil {
-			var x T
-			if x, err = open(damaged); err == nil {
-				return x, nil
-			}
-			// What is not the copy's fault another one does not mend.
-			if errors.As(err, new(begun)) || !errors.As(err, new(unfit)) && verify(store, known().Least) == nil {
-				return none, err
-			}
-		}
-		damaged[c.i] = err
-		if first == nil {
-			first = err
-		}
-	}
-	if errors.As(first, new(unfit)) { // then it is rather the log that is damaged
-		return none, first
-	}
-	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
+	return all
 }
 
 // isEmpty reports whether a meta store has no entry.
@@ -116,19 +168,20 @@ func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
-// no number stands for two batches.
-func (l *Ledger) SettleCopies() {
+// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays.
+func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
-		return
+		return nil
 	}
+	var rescued []block.KV
 	chosen := copies.Chosen()
 	defer copies.Choose(chosen)
 	for i := range copies.Copies() {
 		copies.Choose(i)
-		gen, sum, err := generation(l.store)
-		if err == nil && (gen != l.gen || sum != l.held.sum) {
-			err = fmt.Errorf("it is at change %d, not at %d", gen, l.gen)
+		s, err := stampOf(l.store)
+		if err == nil && s != l.held.stamp(l.gen, l.parts) {
+			err = fmt.Errorf("it is at change %d, not at %d", s.gen, l.gen)
 		}
 		if err == nil && i < len(l.damaged) { // its last batch can be read, and what is older cannot
 			err = l.damaged[i]
@@ -137,11 +190,13 @@ func (l *Ledger) SettleCopies() {
 			continue
 		}
 		copies.Choose(chosen)
+		rescued = append(rescued, l.rescue(copies, chosen, i)...)
 		copies.Renew(i, err)
 	}
 	if copies.Behind() {
 		l.leap = leap
 	}
+	return l.putBack(rescued)
 }
 
 // leap is more batches than one copy can have before the others.
@@ -155,23 +210,26 @@ func (l *Ledger) Alone() bool {
 
 // verify reads all of a meta store.
 func verify(store block.MetaStore, least uint64) error {
-	gen, sum, err := generation(store)
+	s, err := stampOf(store)
 	if err != nil {
 		return err
 	}
-	var d digest
+	var all, entries sums // of what there is, and of what the entries of pages say
 	if err := store.Load(nil, func(k, v []byte) error {
 		if string(k) != keyGen {
-			d.sum += digestOf(k, v)
+			all.add(k, checksumOf(v), 1)
+		}
+		if page, sum, ok := pageOf(k, v); ok {
+			entries.add(page, sum, 1)
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
 	switch {
-	case gen < least:
-		return fmt.Errorf("its last %d changes are lost", least-gen)
-	case gen != 0 && sum != d.sum:
+	case s.gen < least:
+		return fmt.Errorf("its last %d changes are lost", least-s.gen)
+	case s.gen != 0 && (s != all.stamp(s.gen, s.parts) || s.parts && all.pages != entries.pages):
 		return fmt.Errorf("parts of it are missing or older than the rest")
 	}
 	return nil
@@ -188,6 +246,7 @@ func (l *Ledger) CheckCopies() (lines []string) {
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		if err := verify(l.store, 0); err != nil {
+			l.seen = true
 			lines = append(lines, fmt.Sprintf("copy %d of the checkpoints is damaged: %v", i+1, err))
 		}
 	}

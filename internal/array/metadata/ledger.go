@@ -8,18 +8,23 @@
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go checksums.go
 //	copies   which copy is read, and that the others are made anew                copies.go
 //	reads    of an entry once more, held against what the books say of it         read.go
+//	rescue   pages that a copy has which is about to be made anew                 rescue.go
+//	suspect  that a copy has a damaged page, for the next start                   suspect.go
 //
 // # Keys
 //
 // The first byte of a key says whose entry it is. Each owner alone reads and writes its entries;
 // whoever needs another one adds a row here.
 //
+//	a  what pages refer to in an extent   account/encode.go
 //	b  the list of bad sectors            pool.KeyBad, backend/bad.go
 //	c  the position where replay begins   checkpoint/batch.go
 //	g  number and digest of the batch     digest.go, here; not in the digest
-//	n  a node of a map                    extent.KeyNode, node/encode.go
+//	l  the entry of a page of a map       node/entry.go; its checksum is digest.go's
+//	n  a page of a map                    extent.KeyNode, node/encode.go; in the digest up to version 2
 //	o  the document of the objects        directory/directory.go
 //	r  the root of a map                  extent.KeyRoot, node/root.go
+//	v  a copy is to be read as a whole    suspect.go, here
 //
 // # Concurrency
 //
@@ -55,12 +60,15 @@ type Hooks struct {
 // batch that has ended well was its last; of the entries in doubt it may have each or not, and the
 // next batch has all of them.
 type Ledger struct {
-	store  block.MetaStore
-	exec   block.Executor
-	hooks  Hooks
-	gen    uint64 // number of the last batch that went to the store
-	leap   uint64 // numbers that the next batch leaves out
-	held   digest
+	store   block.MetaStore
+	exec    block.Executor
+	hooks   Hooks
+	gen     uint64 // number of the last batch that went to the store
+	leap    uint64 // numbers that the next batch leaves out
+	held    digest
+	parts   bool // pages are verified by their entries
+	derived bool // the account of space is derived
+	suspect
 	doubt  []block.KV // entries of the batches that have failed since one was durable
 	queue  []batch    // that wait for their turn
 	busy   bool
@@ -126,7 +134,8 @@ func (l *Ledger) next() {
 	l.queue[0] = batch{}
 	l.queue = l.queue[1:]
 	l.busy = true
-	entries := l.settleDoubt(next.fill())
+	marked := l.marked
+	entries := l.mark(l.settleDoubt(next.fill()))
 	unbook := l.held.undo(entries)
 	sealed := l.seal(entries)
 	gen := l.gen
@@ -136,6 +145,7 @@ func (l *Ledger) next() {
 			l.doubt = nil
 			l.hooks.Durable(gen)
 		case errors.Is(err, block.ErrBatch): // what was in doubt before still is
+			l.marked = marked
 			unbook()
 		default:
 			l.doubt = entries
@@ -163,7 +173,9 @@ func (l *Ledger) next() {
 }
 
 // CommitNow is Commit that waits; only used while an array is being opened.
-func (l *Ledger) CommitNow(entries []block.KV) error { return l.store.CommitNow(l.seal(entries)) }
+func (l *Ledger) CommitNow(entries []block.KV) error {
+	return l.store.CommitNow(l.seal(l.mark(entries)))
+}
 
 // seal adds the next number and the digest to a batch.
 func (l *Ledger) seal(entries []block.KV) []block.KV {
@@ -172,8 +184,7 @@ func (l *Ledger) seal(entries []block.KV) []block.KV {
 	}
 	l.gen += 1 + l.leap
 	l.leap = 0
-	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sum)
-	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
+	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: l.held.stamp(l.gen, l.parts).encode()})
 }
 
 // settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not,
@@ -207,42 +218,60 @@ func (l *Ledger) Get(key string) ([]byte, error) {
 	return value, err
 }
 
-// Load calls fn for the entries whose keys have a prefix, and books them. It waits; only used while
-// an array is being opened.
+// Load calls fn for the entries whose keys have a prefix, and books them. Where pages are verified by parts, the
+// entries of pages come before pages, and a page that is not as its entry says is an error. It waits; only used
+// while an array is being opened.
 func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
 	return l.store.Load([]byte(prefix), func(k, v []byte) error {
+		if l.parts && k[0] == keyPage {
+			if !l.good(k, v) {
+				return fmt.Errorf("%w: a page is not as its entry says", errEntry)
+			}
+			return fn(k, v)
+		}
 		l.held.set(k, v)
+		if page, sum, ok := pageOf(k, v); ok && l.parts {
+			l.held.expect(page, sum)
+		}
 		return fn(k, v)
 	})
 }
 
-// Check compares what was read, which has to be all that there is, with the number and the digest
-// of the last batch. least is the number that NVRAM knows of.
-func (l *Ledger) Check(least uint64) error {
-	gen, sum, err := generation(l.store)
-	if gen == 0 {
-		sum = l.held.sum
+// Parts reports whether the store is one whose pages are verified by parts. It waits; it is asked before anything is
+// loaded.
+func (l *Ledger) Parts() (bool, error) {
+	s, err := stampOf(l.store)
+	l.parts = s.parts
+	return s.parts, err
+}
+
+// VerifyByParts says that behind the next batch each page has its entry: pages are verified by parts from then on.
+func (l *Ledger) VerifyByParts() { l.parts = true }
+
+// Check compares what was read, which has to be all that there is but for pages that are verified by parts, with the number and the digest
+// of the last batch. least is the number that NVRAM knows of. It is no error that the account is another one where that is
+// derived; else it is one of Derivable.
+func (l *Ledger) Check(least uint64, derived bool) error {
+	if v, err := l.Get(keySuspect); err != nil {
+		return err
+	} else if v != nil { // all copies were read, see FromBest
+		l.marked = true
 	}
-	l.gen = gen
+	want, err := stampOf(l.store)
+	l.parts, l.gen, l.derived = want.parts, want.gen, derived
+	held := l.held.stamp(want.gen, want.parts)
+	if want.gen == 0 {
+		want = held
+	}
 	switch {
 	case err != nil:
 		return err
 	case l.gen < least:
 		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", least-l.gen)
-	case sum != l.held.sum:
+	case want.sum != held.sum:
 		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
+	case want.account != held.account && !derived:
+		return Derivable(errors.New("parts of it are missing or older than the rest"))
 	}
 	return nil
-}
-
-// generation returns number and digest of the last batch of a meta store, 0 if there was none.
-func generation(store block.MetaStore) (gen, sum uint64, err error) {
-	v, err := store.Get([]byte(keyGen))
-	if err != nil || v == nil {
-		return 0, 0, err
-	}
-	if len(v) != 16 {
-		return 0, 0, fmt.Errorf("the number of the last checkpoint is damaged")
-	}
-	return le.Uint64(v), le.Uint64(v[8:]), nil
 }

@@ -84,7 +84,7 @@ func reopen(f *fake, hooks Hooks, least uint64) (*Ledger, error) {
 	if _, err := l.Get("x"); err != nil {
 		return nil, err
 	}
-	return l, l.Check(least)
+	return l, l.Check(least, false)
 }
 
 // TestBooks commits batches of which some fail, applied or not, and some are too large, and dies at any moment: what is there then

@@ -95,6 +95,7 @@ func (x *lookup) ask() {
 			return
 		}
 		if err == nil && x.l.good(x.key, value) {
+			x.l.seen = x.l.seen || x.first != nil
 			x.end(value, nil)
 			return
 		}
@@ -135,6 +136,7 @@ func (l *Ledger) ReadNow(key []byte) ([]byte, error) {
 				continue
 			}
 			if value, err := l.store.Get(key); err == nil && l.good(key, value) {
+				l.seen = true
 				return value, nil
 			}
 		}

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 
@@ -38,6 +39,11 @@ func KeyAt(vol uint32, level uint8, index uint64) Key { return Key{vol, level, i
 
 // LeafKey returns the key of a leaf.
 func LeafKey(vol uint32, index uint64) Key { return Key{vol, 0, index} }
+
+// Compare orders keys as the meta store does.
+func Compare(x, y Key) int {
+	return cmp.Or(cmp.Compare(x.Vol, y.Vol), cmp.Compare(x.Level, y.Level), cmp.Compare(x.Index, y.Index))
+}
 
 // Bytes returns the key as the meta store has it.
 func (k Key) Bytes() []byte {

@@ -15,10 +15,11 @@ type Node struct {
 	Sums      window.Sums
 	Index     uint64 // first sector / sectors spanned
 	Vol       uint32
-	Level     uint8 // 0: slots are windows
-	Dirty     bool  // differs from the checkpoint
-	Persisted bool  // the checkpoint has this key
-	Used      bool  // somebody has looked at it since Trim came by; leaves only
+	Notes     uint32 // by what its references differ from those of its page, see package account; leaves only
+	Level     uint8  // 0: slots are windows
+	Dirty     bool   // differs from the checkpoint
+	Persisted bool   // the checkpoint has this key
+	Used      bool   // somebody has looked at it since Trim came by; leaves only
 }
 
 // Key returns the node's key.

@@ -18,6 +18,31 @@ func (s *Slab) Find(root *window.Slot, levels, level uint8, index uint64) (slot 
 	return slot, height
 }
 
+// LeafBelow returns the slot that leads to the leaf of an index and that is below a slot that leads to the node of an index
+// at, or is it; nil if there is none, or if it is among the first slots of that node, before next.
+func (s *Slab) LeafBelow(slot *window.Slot, at uint64, next int, index uint64) *window.Slot {
+	level := uint8(0)
+	if slot.Kind() == window.KindChild {
+		level = s.list[slot.Value()].Level
+	}
+	if index>>(FanoutBits*uint(level)) != at {
+		return nil
+	}
+	if level > 0 {
+		i := index >> (FanoutBits * uint(level-1)) & (Fanout - 1)
+		if int(i) < next {
+			return nil
+		}
+		if slot, level = s.Find(&s.list[slot.Value()].Slots[i], level, 0, index); level > 1 {
+			return nil
+		}
+	}
+	if !slot.Leads() {
+		return nil
+	}
+	return slot
+}
+
 // NextLeaf returns the slot of the first leaf at or behind an index, which becomes that leaf's, of the tree of so many
 // levels below a root; nil if there is none among the next slots: then the index is where to go on. It takes the slots
 // that it looks at from n.
@@ -63,6 +88,15 @@ func (s *Slab) EachGrain(slot window.Slot, fn func(grain uint64)) {
 			fn(base >> layout.WindowShift)
 		default:
 			s.EachGrain(t, fn)
+		}
+	}
+}
+
+// EachGrainOf calls fn for each grain that the layers of a leaf lie in.
+func (s *Slab) EachGrainOf(nd *Node, fn func(grain uint64)) {
+	for _, t := range &nd.Slots {
+		if !t.Uniform() {
+			s.Windows.EachGrain(t, fn)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
 	want, known := flushed, s.Flushed
 	// A death leaves one command behind the newest that the header knows, at the most.
-	if l.nv.version == Version && !fresh && !end.PowerLost && !s.unheard && f.beyond(s.newest) > 2 {
+	if l.nv.version >= 2 && !fresh && !end.PowerLost && !s.unheard && f.beyond(s.newest) > 2 {
 		s.unheard = true
 		l.nv.region.Distrust()
 	}

@@ -234,12 +234,25 @@ func (f *Flusher) Truncate(generation uint64) error {
 	return f.FlushNow()
 }
 
+// Upgrade says in a region of version 2 that the meta store may have entries of version 3, before it has: a program of
+// version 2 would not keep them. It waits.
+func (f *Flusher) Upgrade() error {
+	if f.nv.version != 2 {
+		return nil
+	}
+	f.nv.writeHeader()
+	return f.FlushNow()
+}
+
 // Commission makes the state after a recovery durable, of which the meta store has a checkpoint,
 // and brings a region of an older format to the present one. It waits.
 func (f *Flusher) Commission(generation uint64) error {
 	f.settle(generation)
 	if f.nv.version != Version {
 		f.nv.writeHeader()
+	}
+	if f.nv.Miscounted() { // the meta store has an account again that was derived
+		f.nv.SetMiscounted(false)
 	}
 	return f.FlushNow()
 }

@@ -26,11 +26,12 @@ import (
 //
 // Header: 0 magic "ARRSIMNV" | 8 version u32 | 12 pages u32 | 16 logBytes u32 | 20 rows u32 | 24
 // crc32c u32 of bytes 0..23. Version 1 had 16384 rows, its checksum at 20, no pages in log records,
-// no tombstones and no state block; it is read and becomes version 2 in place. The rest of the
+// no tombstones and no state block; it is read and becomes version 3 in place. Version 2 has the same
+// layout, and a meta store without an account of space; see package metadata. The rest of the
 // header's page holds what is known to be durable: see state.go. All integers are little endian.
 const (
 	magic   = "ARRSIMNV"
-	Version = 2 // of the format that this package writes
+	Version = 3 // of the format that this package writes
 
 	headerBytes = 4096
 	headerSum   = 24 // where the header's checksum is
@@ -100,12 +101,16 @@ func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
 		n.writeHeader()
 		return n, nil
 	}
-	if h := n.header; le.Uint32(h[8:]) == 1 {
-		if le.Uint32(h[20:]) == crc32.Checksum(h[:20], castagnoli) {
+	if h, old := n.header, le.Uint32(n.header[8:]); old == 1 || old == 2 {
+		if old == 1 && le.Uint32(h[20:]) == crc32.Checksum(h[:20], castagnoli) {
 			n.version = 1
-		} else if le.Uint32(h[headerSum:]) == headerOf(Version, h) { // it died before the last word of writeHeader
-			n.touch(block.PartState, 8, 4)
-			le.PutUint32(h[8:], Version)
+		} else {
+			for _, v := range [...]uint32{2, Version} { // it died before the last word of writeHeader
+				if le.Uint32(h[headerSum:]) == headerOf(v, h) {
+					n.touch(block.PartState, 8, 4)
+					le.PutUint32(h[8:], v)
+				}
+			}
 		}
 	}
 	return n, n.checkHeader()
@@ -121,13 +126,16 @@ func headerOf(version uint32, h []byte) uint32 {
 // checkHeader compares the header of a region that was used with the layout.
 func (n *NVRAM) checkHeader() error {
 	h := n.header
-	v2 := n.version == Version
+	v2 := n.version >= 2
 	whole := !v2 || le.Uint32(h[headerSum:]) == crc32.Checksum(h[:headerSum], castagnoli) || n.repairState(0, headerSum)
 	pages := int(le.Uint32(h[12:]))
+	if v2 && le.Uint32(h[8:]) == 2 {
+		n.version = 2
+	}
 	switch {
 	case !whole || string(h[:8]) != magic:
 		return fmt.Errorf("the write cache file is not one of arraysim's, or its header is damaged; restore it from a copy, or remove the data folder to start empty")
-	case v2 && le.Uint32(h[8:]) != Version:
+	case v2 && le.Uint32(h[8:]) != n.version:
 		return fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(h[8:]), Version)
 	case v2 && int(le.Uint32(h[20:])) != n.Rows || pages != n.Pages || int(le.Uint32(h[16:])) != n.LogBytes:
 		return fmt.Errorf("the write cache was created with a different size (%d MiB); set the cache size back to it", pages/(1<<20/layout.PageBytes))
@@ -140,8 +148,8 @@ func (n *NVRAM) checkHeader() error {
 var headerWords = [...]int{20, 16, 12, 8}
 
 // writeHeader writes the header of the present format, over one of an older format or over none. The
-// process may die behind any of its words: a header without magic is none, and one of version 1
-// whose checksum is that of version 2 only lacks that. A processor does not tear the words.
+// process may die behind any of its words: a header without magic is none, and one of an older version
+// whose checksum is that of the present one only lacks that. A processor does not tear the words.
 func (n *NVRAM) writeHeader() {
 	h := n.header
 	n.touch(block.PartState, 0, headerSum+4)

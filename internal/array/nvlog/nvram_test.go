@@ -24,7 +24,7 @@ func TestOpen(t *testing.T) {
 		{"another file", func(b []byte) { copy(b, "something else entirely") }, "is not one of arraysim's"},
 		{"another magic", func(b []byte) { b[0]++; seal(b) }, "is not one of arraysim's"},
 		{"two bits flipped", func(b []byte) { b[13] ^= 5 }, "is not one of arraysim's"},
-		{"a newer format", func(b []byte) { b[8] = 3; seal(b) }, "has format 3, this program reads format 2"},
+		{"a newer format", func(b []byte) { b[8] = Version + 1; seal(b) }, "has format 4, this program reads format 3"},
 		{"more pages", func(b []byte) { b[12]++; seal(b) }, "different size"},
 		{"a longer log", func(b []byte) { b[17]++; seal(b) }, "different size"},
 		{"fewer rows", func(b []byte) { b[20]--; seal(b) }, "different size"},

@@ -19,6 +19,7 @@ import (
 //	1536 the state block again: one of the two is durable and whole whenever the process dies, or
 //	     the power fails, or one behind the other; see Flusher.save
 //	2048 boot u64 of a flush that has begun, and of which nobody has heard that it ended well; else 0
+//	2560 u64, not 0: the array died because the account of space was wrong, and the next start derives it
 //
 // flushed is written when a flush has ended, and so survives with the next one. Both flushed and
 // generation only grow.
@@ -27,6 +28,7 @@ const (
 	newestOffset = 1024
 	otherOffset  = 1536
 	begunOffset  = 2048
+	wrongOffset  = 2560
 	stateSum     = 24 // where the block's checksum is
 	stateBytes   = stateSum + 4
 )
@@ -118,6 +120,19 @@ func (n *NVRAM) setBegun(boot uint64) {
 	n.touch(block.PartState, begunOffset, 8)
 	le.PutUint64(n.header[begunOffset:], boot)
 }
+
+// SetMiscounted writes whether the account of space is known to be wrong. Nobody flushes it: a process that dies leaves it.
+func (n *NVRAM) SetMiscounted(wrong bool) {
+	v := uint64(0)
+	if wrong {
+		v = 1
+	}
+	n.touch(block.PartState, wrongOffset, 8)
+	le.PutUint64(n.header[wrongOffset:], v)
+}
+
+// Miscounted reports whether the account of space is known to be wrong.
+func (n *NVRAM) Miscounted() bool { return le.Uint64(n.header[wrongOffset:]) != 0 }
 
 // setNewest writes the number of the newest record twice, the second time inverted: a word that
 // does not agree with its other was hit by a crash or by damage.

@@ -95,6 +95,7 @@ func (set *Set) VolumeByID(id uint32) *Volume {
 // RemovePool takes a pool out of which there is nothing left.
 func (set *Set) RemovePool(p *Pool) {
 	set.pools[p.id] = nil
+	set.Arena.Account().Close(p.Alloc)
 	p.Part.Close()
 }
 
@@ -151,7 +152,7 @@ func (set *Set) NameTaken(name string) bool {
 func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpec, p *Pool) {
 	*v = Volume{Set: set, Dev: dev, id: spec.ID, pool: p, Spec: spec, Size: spec.Sectors, Limit: spec.Sectors,
 		Cached: set.Cache.AddOwner(spec.ID, p.Part.Partition)}
-	v.Map = set.Arena.NewMap(extent.Config{Space: p.Alloc, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
+	v.Map = set.Arena.NewMap(extent.Config{Space: p.Alloc, Pool: p.id, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(set.Vols) <= int(spec.ID) {
 		set.Vols = append(set.Vols, nil)
 	}
@@ -203,7 +204,8 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		p.Mdisks = append(p.Mdisks, &Mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / layout.ExtentBytes)
 	}
-	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() }})
+	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() },
+		Miscounted: func() { set.Cache.NV.SetMiscounted(true) }})
 	p.track()
 	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil

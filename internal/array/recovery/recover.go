@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/account"
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/directory"
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -31,6 +32,8 @@ type Array struct {
 	MakeVolume func(spec directory.VolumeSpec, p *pool.Pool) *pool.Volume
 	// Ready: pools, volumes and dirty data are there.
 	Ready func()
+	// Wrong is what is wrong with the account of space; nil: nothing is known to be. See metadata.Derivable.
+	Wrong error
 }
 
 // Found is what a start found and did.
@@ -44,6 +47,8 @@ type Found struct {
 	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
 	Undone     uint64 // log records that a loss of power left incomplete, and what came after
 	MapPages   int    // pages of maps that the checkpoint had
+	PagesRead  int    // of these, those that were read before the replay
+	Derived    string // why the account of space that was stored is not used, but derived from all these pages; empty: it is
 	Took       Times
 }
 
@@ -64,6 +69,8 @@ type run struct {
 	found Found
 	from  uint64 // number of the record before those that are replayed
 	since int64  // when the part began that is on its way
+
+	derive bool // the account is derived from all pages
 }
 
 // took ends a part of the start.
@@ -80,7 +87,7 @@ func (r *run) took(part *int64) {
 //  3. the end of the log: the last valid record; after a loss of power, the last one
 //     before the first that lacks a page;
 //  4. replay of the log from the checkpoint to there; then the maps end where their volumes do;
-//  5. reference counts and allocation, from the finished maps;
+//  5. reference counts and allocation: what the pages had, changed by what replay did; homes;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
 //     write left behind the end of the log can never be read as a part of it, and with the
@@ -97,8 +104,10 @@ func Run(a Array, fresh bool) (Found, error) {
 	}
 	if err == nil {
 		// A start that was refused leaves all copies as they are.
-		r.Meta.SettleCopies()
-		if err = r.begin(); err != nil {
+		if err = r.Meta.SettleCopies(); err == nil {
+			err = r.begin()
+		}
+		if err != nil {
 			err = metadata.Begun(err)
 		}
 		r.took(&r.found.Took.Pages)
@@ -106,8 +115,18 @@ func Run(a Array, fresh bool) (Found, error) {
 	return r.found, err
 }
 
-// load does the steps up to the counts. Of what is on the disks it changes flipped bits alone.
-func (r *run) load(fresh bool) error {
+// load does the steps up to the counts. Of what is on the disks it changes flipped bits alone. An account of space that is
+// wrong is an error of metadata.Derivable.
+func (r *run) load(fresh bool) (err error) {
+	defer func() {
+		switch wrong := recover().(type) {
+		case nil:
+		case alloc.Miscount:
+			err = metadata.Derivable(wrong)
+		default:
+			panic(wrong)
+		}
+	}()
 	var saved nvlog.Saved
 	if !fresh {
 		saved = r.Set.Cache.NV.Saved()
@@ -127,7 +146,7 @@ func (r *run) load(fresh bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Meta.Check(saved.Generation); err != nil {
+	if err := r.Meta.Check(saved.Generation, r.derive); err != nil {
 		return err
 	}
 	if fresh && len(r.Objects.Volumes) > 0 {
@@ -151,21 +170,24 @@ func (r *run) load(fresh bool) error {
 	for _, v := range r.Set.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.ClipTail()
 	}
-	for r.Set.Arena.Collect(1 << 20) {
-	}
-	r.Set.Arena.EndLoading()
-	if err := r.Set.Arena.Err(); err != nil {
-		return err
+	for r.Set.Arena.Collectable() {
+		r.Set.Arena.Collect(1 << 20)
 	}
 	r.took(&r.found.Took.Replay)
 	err = r.countReferences()
 	r.took(&r.found.Took.Counts)
+	if wrong := r.Set.Arena.Account().Wrong(); wrong != nil && err == nil {
+		err = metadata.Derivable(wrong)
+	}
 	return err
 }
 
 // begin does the rest. The array is at work behind it, whatever its error: it has pages to destage.
 func (r *run) begin() error {
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
+		return err
+	}
+	if err := r.Flusher.Upgrade(); err != nil {
 		return err
 	}
 	pages, err := r.choosePages()
@@ -181,6 +203,7 @@ func (r *run) begin() error {
 	r.Set.DropUnknown()
 	r.balanceCounters()
 	r.Ready()
+	r.Set.Arena.Announce()
 	return r.Flusher.Commission(r.Meta.Generation())
 }
 
@@ -236,42 +259,30 @@ func (r *run) loadBad() error {
 	return r.Set.LoadBad(v)
 }
 
-// loadMaps builds the maps from the checkpoint, page by page as the meta store has them, and keeps no
-// page beside them. Pages that no root leads to are what a checkpoint had no time to remove.
-func (r *run) loadMaps() error {
-	l := r.Set.Arena.NewLoader()
-	if err := r.Meta.Load(extent.KeyRoot, l.AddRoot); err != nil {
+// behind says which map leads behind the end of its pool, if that is the error.
+func (r *run) behind(err error) error {
+	var b account.Behind
+	if !errors.As(err, &b) {
 		return err
 	}
-	for _, v := range r.Set.Volumes() {
-		if err := v.Map.TakeRoot(l); err != nil {
-			return fmt.Errorf("%w of volume %q; restore the data folder from a copy", err, v.Spec.Name)
-		}
-	}
-	if err := r.Meta.Load(extent.KeyNode, l.AddNode); err != nil {
-		return err
-	}
-	l.End()
-	for _, v := range r.Set.Volumes() {
-		v.Map.Grow(v.Spec.Sectors)
-	}
-	r.found.MapPages = l.Nodes()
-	return nil
+	v := r.Set.VolumeByID(b.Volume)
+	return fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
 }
 
-// countReferences derives reference counts, owners, allocation and homes from the maps.
+// countReferences brings reference counts, owners and allocation in line with what replay has changed, and
+// derives homes from the maps.
 func (r *run) countReferences() error {
-	for _, v := range r.Set.Volumes() {
-		err := v.Map.CountReferences(r.Meta.LoadAgain)
-		if errors.Is(err, extent.ErrBehind) {
-			err = fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
-		}
-		if err != nil {
-			return err
-		}
+	if err := r.Set.Arena.EndLoading(); err != nil {
+		return r.behind(err)
 	}
 	for _, v := range r.Set.Volumes() {
 		v.Account()
+	}
+	for _, p := range r.Set.Pools() { // what garbage shares is nobody's home, and keeps what was promised
+		for p.Alloc.Reserved() > 0 && r.Set.Arena.CollectNow(p.Alloc) {
+		}
+	}
+	for _, v := range r.Set.Volumes() {
 		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
 			return err
 		}

@@ -1,0 +1,65 @@
+// A start does not read all pages of the copy that it loads. Before another copy is made anew from that one it does: the
+// other one may have pages that this one has lost.
+
+package metadata
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// rescueBytes is what a batch of pages has, about, that the loaded copy gets back.
+const rescueBytes = 1 << 20
+
+// rescue returns the pages that copy i, which is about to be made anew, has as the books say, and the chosen one has not.
+// There are none where the chosen one is whole.
+func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.KV) {
+	if !l.parts || verify(l.store, 0) == nil {
+		return nil
+	}
+	defer copies.Choose(chosen)
+	var keys [][]byte
+	copies.Choose(i)
+	_ = l.store.Load([]byte{keyPage}, func(k, v []byte) error { // what cannot be read there is lost in any case
+		if l.good(k, v) {
+			keys = append(keys, bytes.Clone(k))
+		}
+		return nil
+	})
+	has := func(k []byte) ([]byte, bool) {
+		v, err := l.store.Get(k)
+		return v, err == nil && l.good(k, v)
+	}
+	copies.Choose(chosen)
+	keys = slices.DeleteFunc(keys, func(k []byte) bool { _, ok := has(k); return ok })
+	copies.Choose(i)
+	for _, k := range keys {
+		if v, ok := has(k); ok {
+			pages = append(pages, block.KV{Key: k, Value: v})
+		}
+	}
+	return pages
+}
+
+// putBack has all copies get pages that were rescued. Each batch has the digest of what the store has of the account, be
+// it damaged; so it says that it is not right.
+func (l *Ledger) putBack(pages []block.KV) error {
+	for len(pages) > 0 {
+		n, size := 0, 0
+		for n < len(pages) && size < rescueBytes {
+			size += len(pages[n].Value)
+			n++
+		}
+		batch := slices.Clip(pages[:n])
+		if l.derived {
+			batch = append(batch, block.KV{Key: []byte{keyAccount}, Value: []byte{1}})
+		}
+		if err := l.CommitNow(batch); err != nil {
+			return err
+		}
+		pages = pages[n:]
+	}
+	return nil
+}
