@@ -1,6 +1,12 @@
 package tier
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // TestPeersThatJoinOneAfterTheOther: the second begins to join while the first is being labelled. A peer that is said to be present
 // has a label that says so, or its copy could not be taken over.
@@ -33,5 +39,69 @@ func TestPeersThatJoinOneAfterTheOther(t *testing.T) {
 				t.Fatalf("%d ns later: they do not join: %+v", later, l.d.State())
 			}
 		}
+	}
+}
+
+// TestPeerThatIsLostBehindItsLabel: two peers join at once, and one is gone when it has its label and the other one is being labelled. What
+// is acknowledged from then on only the other one has: the first one must not be taken over.
+func TestPeerThatIsLostBehindItsLabel(t *testing.T) {
+	for name, lose := range map[string]func(*lab, *card){
+		"somebody says so": func(l *lab, _ *card) { l.d.LosePeer("p") },
+		"it takes no record": func(l *lab, p *card) {
+			p.tired = true
+			l.d.j.ranged(recIntent, block.Range{})
+			l.d.j.kick()
+		},
+		"its second label fails": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, withoutDestager)
+			l.d.SetPolicy(Policy{Mode: WriteBack, Peers: 2}, nil)
+			p, q := newCard(l.v, l.r, len(l.cards[0].b)), newCard(l.v, l.r, len(l.cards[0].b))
+			if lose == nil {
+				p.faults = []fault{{what: faultWrite, lo: labelCopy, hi: labelBytes, times: 1 << 30}}
+			}
+			l.cards[0].delay = 100_000_000 // the journal is busy until both are wanted
+			l.d.j.ranged(recIntent, block.Range{})
+			l.d.j.kick()
+			for i, c := range []*card{p, q} {
+				if err := l.d.AddPeer(Peer{Name: string(rune('p' + i)), Medium: &slot{card: c}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.wait(func() bool { return l.d.members[1].state == memberWanted && l.d.members[2].state == memberWanted })
+			l.cards[0].delay = cardDelay
+			l.wait(func() bool { return l.d.marks.busy })
+			q.delay = 1_000_000_000
+			present := func(name string) bool { return slices.Contains(l.d.State().Peers, name) }
+			l.wait(func() bool {
+				at, found := decodeLabel(p.b)
+				return found == labelOurs && at.state == labelMember && at.generation == l.d.marks.generation
+			})
+			if present("p") || present("q") {
+				t.Fatalf("%v are present", l.d.State().Peers)
+			}
+			if lose != nil {
+				lose(l, p)
+			}
+			l.wait(func() bool { return present("q") && slices.Contains(l.d.State().LostPeers, "p") })
+			l.d.SetPolicy(Policy{Mode: WriteBack, Peers: 1}, nil) // the operator goes on with one
+			l.wait(func() bool { return l.d.State().Why == "" })
+			l.dirty(0, 8, 1)
+			l.crash()
+			p.mend()
+			p.closed()
+			_, err := l.open(func(o *Options) {
+				o.Flash, o.TakeOver, o.Policy = &slot{card: p}, true, Policy{Mode: WriteThrough}
+				o.Witness = &witness{w: l.world, path: l.path}
+			})
+			if err == nil {
+				l.want(0, 8, 1)
+				t.Fatal("a peer that was lost is taken over")
+			}
+			if !strings.Contains(err.Error(), "left out of the cache") {
+				t.Error(err)
+			}
+		})
 	}
 }
