@@ -1,11 +1,14 @@
 package tier
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // TestPeersThatJoinOneAfterTheOther: the second begins to join while the first is being labelled. A peer that is said to be present
@@ -103,5 +106,57 @@ func TestPeerThatIsLostBehindItsLabel(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestLabelsOfPeersThatComeAndGo: peers are offered, lost, take no writes for a while, and are asked for or not, at random times. As long as
+// nobody is being labelled, those that are present have the generation of the cache, and no other one has.
+func TestLabelsOfPeersThatComeAndGo(t *testing.T) {
+	seed := testkit.Seed(t)
+	for run := range uint64(300) {
+		l := newLab(t, nil)
+		l.r = rand.New(rand.NewPCG(seed, run))
+		d := l.d
+		var cards []*card
+		check := func() {
+			if k := &d.marks; k.busy || k.due || k.owed {
+				return
+			}
+			for i, m := range d.members[1:] {
+				at, found := decodeLabel(cards[i].b)
+				if second, ok := decodeLabel(cards[i].b[labelCopy:]); ok == labelOurs && (found != labelOurs || second.revision > at.revision) {
+					at, found = second, ok
+				}
+				newest := found == labelOurs && at.state == labelMember && at.cache == d.cache && at.generation >= d.marks.generation
+				if newest != (m.state == memberPresent) {
+					t.Fatalf("run %d: %s is in state %d, and its label is %v, %+v; the cache has generation %d", run, m.peer.Name, m.state, found, at, d.marks.generation)
+				}
+			}
+		}
+		for range 40 {
+			switch n := l.r.IntN(8); {
+			case n < 3 && len(cards) < 8:
+				c := newCard(l.v, l.r, len(l.cards[0].b))
+				c.delay = 1 + l.r.Int64N(2_000_000)
+				cards = append(cards, c)
+				if err := d.AddPeer(Peer{Name: fmt.Sprint("p", len(cards)), Medium: &slot{card: c}}); err != nil {
+					t.Fatal(err)
+				}
+			case n < 5 && len(cards) > 0:
+				d.LosePeer(fmt.Sprint("p", 1+l.r.IntN(len(cards))))
+			case n == 5 && len(cards) > 0:
+				c := cards[l.r.IntN(len(cards))]
+				c.faults = append(c.faults, fault{what: faultKind(2 * l.r.IntN(2)), hi: labelBytes, skip: l.r.IntN(4), times: 1 + l.r.IntN(6)})
+			case n == 6:
+				d.SetPolicy(Policy{Mode: WriteBack, Peers: l.r.IntN(4)}, nil)
+			default:
+				l.start(&block.Request{Op: block.OpWrite, Range: block.Range{Start: l.r.Uint64N(64) * 8, Count: 8}, Data: [][]byte{pattern(1, 8)}})
+			}
+			for end := l.v.Now() + l.r.Int64N(6_000_000); l.v.Now() < end; check() {
+				if !l.v.Step() {
+					break
+				}
+			}
+		}
 	}
 }
