@@ -662,6 +662,34 @@ func TestResetInService(t *testing.T) {
 	}
 }
 
+// TestResetBeforeTheFirstAnswer: the tail is where a reset puts it. That the head is among what was served tells of the reset.
+func TestResetBeforeTheFirstAnswer(t *testing.T) {
+	for before := 2; before < 5; before++ {
+		got := make(chan *tcmu.Command, before+1)
+		r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+			for _, c := range b {
+				got <- c
+			}
+		}})
+		var late []*tcmu.Command
+		for range before {
+			r.send(cdbRead, nil, 512)
+			late = append(late, <-got)
+		}
+		r.Reset()
+		r.send(cdbTest, nil, 0)
+		err := <-r.ended
+		r.ended <- err
+		for _, c := range late {
+			c.Complete(0, nil, tcmu.All)
+		}
+		if !errors.Is(err, tcmu.ErrFault) || len(got) > 0 || r.InFlight() != 1 || r.Err() != nil {
+			t.Errorf("%d before: Serve ended with %v, %d commands were served again, %d are in flight, and the kernel says %v", before, err, len(got), r.InFlight(), r.Err())
+		}
+		r.close(tcmu.ErrFault)
+	}
+}
+
 // TestKeptOverAReset: a command that is kept, or comes to be, when somebody resets the ring can be given back, and takes nothing
 // from the one that has its number now.
 func TestKeptOverAReset(t *testing.T) {

@@ -18,9 +18,9 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// What lies between the cursor and the new head are entries of the past, which were served. The kernel
-	// never fills the ring up: with entries in it, the head is not at the tail.
-	if d.wasReset() || d.slots.n > 0 && head == d.tail {
+	// What lies between the cursor and the new head are entries of the past, which were served. Without a reset the head is
+	// never between the tail and the cursor, nor at the tail where there are entries: the kernel does not fill the ring up.
+	if d.wasReset() || d.slots.n > 0 && d.ahead(head) < d.ahead(d.cursor) {
 		d.lose()
 		return nil, true, ErrFault
 	}
@@ -76,6 +76,14 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 		return nil, true, ErrFault
 	}
 	return tmr, true, nil
+}
+
+// ahead returns how far behind the tail a place of the ring is, in bytes. Preconditions: mu is held.
+func (d *Device) ahead(at uint32) uint32 {
+	if at < d.tail {
+		at += uint32(len(d.ring))
+	}
+	return at - d.tail
 }
 
 // internalFailure is HARDWARE ERROR, INTERNAL TARGET FAILURE in fixed format.

@@ -3,7 +3,9 @@ package store
 import (
 	"math"
 	"math/bits"
+	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -28,11 +30,12 @@ type viewer interface {
 // View implements viewer. With one processor nothing is mapped: that may be User Mode Linux, which hands each page to its host
 // at its first use, for longer than 20 calls take.
 func (o *osFile) View(size int64) []byte {
-	if !o.memory || alone || bits.UintSize < 64 || o.view != nil {
+	if !o.memory || alone || bits.UintSize < 64 || o.view != nil || !reserveViews(size) {
 		return o.view
 	}
 	b, err := unix.Mmap(o.fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil { // the address space is full, or limited
+	if err != nil {
+		viewBytes.Add(-size)
 		return nil
 	}
 	_ = unix.Madvise(b, unix.MADV_DONTDUMP)
@@ -47,7 +50,35 @@ func (o *osFile) unview() error {
 	}
 	b := o.view
 	o.view = nil
+	defer viewBytes.Add(-int64(len(b)))
 	return unix.Munmap(b)
+}
+
+// viewBytes is what all mappings of the process take of its address space.
+var viewBytes atomic.Int64
+
+// mostViews returns what they may take: an eighth of what a process has, which is 128 TiB on amd64, and may be 512 GiB elsewhere.
+// Files are sparse, and may be larger than that together: what goes by calls loses time, and a heap that finds no room ends the
+// process.
+var mostViews = func() int64 {
+	if runtime.GOARCH == "amd64" {
+		return 16 << 40
+	}
+	return 64 << 30
+}
+
+// reserveViews takes so many bytes of the address space for a mapping, if there are so many. Where it is limited (ulimit -v)
+// all of it is the heap's.
+func reserveViews(size int64) bool {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &l); err != nil || l.Cur != unix.RLIM_INFINITY {
+		return false
+	}
+	if viewBytes.Add(size) > mostViews() {
+		viewBytes.Add(-size)
+		return false
+	}
+	return true
 }
 
 const viewPage = 4096

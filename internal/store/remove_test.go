@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,39 @@ func TestRemovedMediumIsClosed(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRemovedByTheOneBefore: who hears of the end of a transfer removes the mdisk. What was submitted with it does not begin: the
+// files may be closed by then.
+func TestRemovedByTheOneBefore(t *testing.T) {
+	exec := block.NewLive()
+	defer exec.Stop()
+	s, err := OpenFiles(exec, folder(t, true), FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m, err := s.Medium("m", 4<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range []bool{true, false} {
+		removed, ended := make(chan error, 1), make(chan error, 1)
+		exec.Lock()
+		m.Submit([]*block.IO{
+			{Write: write, N: 4096, Vec: [][]byte{make([]byte, 4096)}, Done: func(*block.IO) { s.RemoveMedium("m", func(err error) { removed <- err }) }},
+			{Write: write, Off: 8192, N: 4096, Vec: [][]byte{make([]byte, 4096)}, Done: func(io *block.IO) { ended <- io.Err }},
+		})
+		exec.Unlock()
+		if err := <-removed; err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, errAbandoned) {
+			t.Errorf("write %v: a transfer behind the removal ends with %v", write, err)
+		}
+		if m, err = s.Medium("m", 4<<20); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -32,11 +32,11 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 		return
 	}
 	budget := uint64(smallBatch)
-	ends := s.closed || m.gone // start refuses it
 	begin, try := s.begin[:0], s.try[:0]
 	s.begin, s.try = nil, nil // Done may call Submit
 	var beside *group
 	for _, io := range ios {
+		ends := s.closed || m.gone // start refuses it; Done of the one before may have removed the mdisk
 		// Long writes have goroutines of their own.
 		if s.aside != nil && !ends && (!io.Write || io.N <= smallBatch) && s.aside.Crowded() && !m.way(io.Write).full() {
 			if x := s.take(m, io); m.enter(x) { // else it is held

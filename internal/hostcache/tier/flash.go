@@ -18,8 +18,6 @@ type member struct {
 	found  labelFound
 	alone  string // why it is left alone, if it is
 	asked  bool   // its label was read since it was last not wanted
-	// Of one that joins: it has the whole snapshot with which it began to, and a label was written since.
-	whole, labelled bool
 
 	syncing bool
 	due     []*part // wait for the sync after the present one
@@ -32,17 +30,24 @@ type member struct {
 type memberState uint8
 
 const (
-	memberSpare   memberState = iota // on offer
-	memberWanted                     // is to join with the next snapshot
-	memberJoining                    // gets every write, and is no copy until its label says so
-	memberPresent                    // has all that it should have, and gets every write
-	memberFailing                    // takes no write; what is dirty is nowhere else, and is read here
-	memberLost                       // neither read nor written
-	memberAsked                      // is on offer, and its label is being read
+	memberSpare    memberState = iota // on offer
+	memberWanted                      // is to join with the next snapshot
+	memberJoining                     // gets every write, and the snapshot that makes its copy whole
+	memberWhole                       // joins as well, has the whole snapshot, and waits for its label
+	memberLabelled                    // joins as well, and its label says, or may say already, that it is present
+	memberPresent                     // has all that it should have, and gets every write
+	memberFailing                     // takes no write; what is dirty is nowhere else, and is read here
+	memberLost                        // neither read nor written
+	memberAsked                       // is on offer, and its label is being read
 )
 
 // written tells whether the member gets every write.
-func (m *member) written() bool { return m.state == memberPresent || m.state == memberJoining }
+func (m *member) written() bool { return m.state == memberPresent || m.joins() }
+
+// joins tells whether the member gets every write and is no copy yet.
+func (m *member) joins() bool {
+	return m.state == memberJoining || m.state == memberWhole || m.state == memberLabelled
+}
 
 // write puts data at a byte offset of the flash; the op hears of it.
 func (m *member) write(o *op, off uint64, vec [][]byte) {
@@ -259,14 +264,12 @@ func (d *Disk) giveUp(m *member) {
 		return
 	}
 	m.state = memberLost
-	if was == memberPresent {
-		d.marks.unstored = false
-		if d.source() == nil {
-			m.state = memberFailing
-			d.marks.owed = d.j.on
-		} else {
-			d.marks.due = true
-		}
+	switch {
+	case was == memberPresent && d.source() == nil:
+		m.state = memberFailing
+		d.marks.owed, d.marks.unstored = d.j.on, false
+	case was == memberPresent || was == memberLabelled: // its label may say that it has all that the others have
+		d.marks.due, d.marks.unstored = true, false
 	}
 	d.without(m)
 }
@@ -304,7 +307,7 @@ func (d *Disk) lose(m *member) {
 	}
 	was := m.state
 	m.state = memberLost
-	if was == memberPresent || was == memberFailing {
+	if was == memberPresent || was == memberFailing || was == memberLabelled {
 		d.marks.due, d.marks.unstored = d.j.on, false
 		if d.source() == nil {
 			// What was dirty is nowhere any more. It must not be read as what it was before.

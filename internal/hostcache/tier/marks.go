@@ -116,9 +116,9 @@ func (d *Disk) mark() {
 				return
 			}
 			// One that begins to join meanwhile is no copy by this mark, but by the one behind its snapshot.
-			d.labelAll(memberJoining, copies, func() {
+			d.labelAll(memberWhole, copies, func() {
 				for _, m := range d.members {
-					if m.state == memberJoining && m.labelled {
+					if m.state == memberLabelled {
 						m.state = memberPresent
 					}
 				}
@@ -147,13 +147,15 @@ func (d *Disk) markEnds(failed bool) {
 	d.pump()
 }
 
-// labelAll labels the members in a state, then calls done. One that joins is left out until it has the whole snapshot.
+// labelAll labels the members in a state, present or whole, then calls done.
 func (d *Disk) labelAll(s memberState, copies int, done func()) {
 	o := &op{d: d, mode: freeMode, marker: true, pending: 1}
 	o.step = func(*op) { done() }
 	for _, m := range d.members {
-		if m.state == s && (s != memberJoining || m.whole) {
-			m.labelled = true
+		if m.state == s {
+			if s == memberWhole {
+				m.state = memberLabelled
+			}
 			m.writeLabel(o, d.newLabel(m, copies))
 		}
 	}

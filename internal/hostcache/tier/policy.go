@@ -294,7 +294,7 @@ func (d *Disk) enoughPeers() bool {
 
 func (d *Disk) peersPresent(joining bool) (own, external int) {
 	for _, m := range d.members[1:] {
-		if m.state == memberPresent || m.state == memberJoining && joining {
+		if m.state == memberPresent || m.joins() && joining {
 			if m.peer.Domain == "" {
 				own++
 			} else {

@@ -22,7 +22,7 @@ func (j *journal) settle() {
 	d := j.d
 	for _, m := range d.members {
 		if m.state == memberWanted && d.clean() {
-			m.state, m.whole, m.labelled = memberJoining, false, false
+			m.state = memberJoining
 		}
 	}
 	j.snapshot = &snapshot{o: op{d: d, mode: freeMode, pending: 1}}
@@ -87,7 +87,8 @@ func (j *journal) ended() {
 	j.after = j.after[:0]
 	for _, m := range d.members {
 		if m.state == memberJoining {
-			m.whole, d.marks.due = true, true
+			m.state = memberWhole
+			d.marks.due = true
 		}
 	}
 	if d.marks.due && !d.opening {
