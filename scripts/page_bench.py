@@ -78,7 +78,7 @@ def main() -> None:
         for t in threads:
             t.start()
         browser = pw.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--headless", "--no-sandbox", "--disable-gpu"]
+            executable_path="/usr/bin/chromium-headless-shell", args=["--headless", "--no-sandbox", "--disable-gpu"]
         )
         try:
             page = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
-	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium systemd)
+	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium-headless-shell systemd)
 
 # The page is built and tested with packages of npm; any npm will do.
 command -v npm >/dev/null || packages+=(npm)

@@ -93,14 +93,24 @@ def axe(web: Path) -> str:
 LONGEST = [
     "test_report",
     "test_conformance",
-    "test_kill",
-    "test_export",
     "test_page",
     "test_page_states",
-    "test_hostcache",
-    "test_examples",
+    "test_sweep",
     "test_demo_command",
+    "test_hostcache",
+    "test_nodes",
+    "test_examples",
+    "test_kill",
     "test_demo",
+    "test_misuse",
+    "test_walk",
+    "test_notebook",
+    "test_export",
+    "test_systemd",
+    "test_readme",
+    "test_xcopy",
+    "test_top",
+    "test_page_nodes",
 ]
 
 

@@ -249,12 +249,12 @@ def test_report_is_one_page(pages: tuple[Path, Path]) -> None:
 def test_the_page_draws_in_a_browser(pages: tuple[Path, Path]) -> None:
     """Chromium draws every chart of the page, in both themes, without a complaint."""
     from playwright.sync_api import sync_playwright
+    from viewing import CHROMIUM
 
     page_file, _ = pages
-    chromium = shutil.which("chromium")
-    assert chromium, "chromium is not installed: run scripts/setup.sh"
+    assert Path(CHROMIUM).exists(), f"{CHROMIUM} is not installed: run scripts/setup.sh"
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
         said: list[str] = []
         page.on("console", lambda m: said.append(m.text))

@@ -16,7 +16,9 @@ from later import Later
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
-CHROMIUM = "/usr/bin/chromium"
+#: The Chromium that draws no windows: it takes two thirds of the processor time of a whole one without a screen, and
+#: needs 48 Debian packages less.
+CHROMIUM = "/usr/bin/chromium-headless-shell"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 WEB = REPO / "web"
 SIZE = 32 * MiB

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed assets
@@ -132,10 +133,13 @@ func compare(runs []Run) []*Picture {
 	return []*Picture{mean, full}
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "share": percent[Amount], "less": less, "millis": millis[float64],
-	"figure": figure[Amount], "noLabelled": func() string { return noLabelled }, "columns": func() any { return columns }, "join": strings.Join,
-}).Parse(asset("page.html")))
+// page is the template of the page, parsed when a report is first written: most commands write none.
+var page = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "share": percent[Amount], "less": less, "millis": millis[float64],
+		"figure": figure[Amount], "noLabelled": func() string { return noLabelled }, "columns": func() any { return columns }, "join": strings.Join,
+	}).Parse(asset("page.html")))
+})
 
 // WriteHTML writes the report as one page that loads nothing from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {
@@ -151,7 +155,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		// A script ends where its text says so, even inside of a string.
 		return template.JS(strings.ReplaceAll(asset(name), "</script", `<\/script`))
 	}
-	return page.Execute(w, struct {
+	return page().Execute(w, struct {
 		*Report
 		Data                  template.JS // json.Marshal escapes < and >
 		ECharts, Charts, Page template.JS
