@@ -25,7 +25,7 @@ func TestExamples(t *testing.T) {
 		t.Fatalf("found %v, %v", programs, err)
 	}
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "./...").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s", "-o", bin+"/", "./...").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	readme, err := os.ReadFile("README.md")

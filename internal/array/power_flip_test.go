@@ -12,7 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-var flipsFlag = flag.Int("flips", 300, "number of flipped bits of TestFlippedBits")
+var flipsFlag = flag.Int("flips", 160, "number of flipped bits of TestFlippedBits")
 
 // verifyAll runs a check in steps to its end.
 func verifyAll(a *Array, clock *block.Virtual, repair bool) Report {
@@ -35,10 +35,10 @@ func TestFlippedBits(t *testing.T) {
 	renewed, errors, clean := map[string]int{}, map[string]int{}, 0
 	flips := *flipsFlag
 	if testing.Short() {
-		flips /= 4
+		flips /= 2
 	}
 	if underRace {
-		flips /= 10
+		flips /= 4
 	}
 	for n := 0; n < flips; {
 		r := newPowerRig(t, rnd.Uint64(), rnd.IntN(2) == 0)

@@ -541,8 +541,11 @@ func TestPowerCuts(t *testing.T) {
 	cuts := *cutsFlag
 	if cuts == 0 {
 		cuts = 1000
-		if testing.Short() || underRace {
+		switch {
+		case underRace:
 			cuts = 100
+		case testing.Short():
+			cuts = 60
 		}
 	}
 	base := testkit.Seed(t)

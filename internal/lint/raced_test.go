@@ -14,6 +14,11 @@ var unraced = map[string]string{
 	"fit":        "candidates that share nothing, tried side by side; minutes under the detector",
 	"experiment": "a count for the progress of runs in virtual time",
 	"report":     "two readers of files, side by side; minutes under the detector",
+	// With these, the detector's build takes a third longer: they bring Parquet, WebAssembly and linear algebra with them.
+	"cmd/arraysim": "waits for what admin, iscsi and their like run, which are raced",
+	"sweep":        "runs that share nothing, side by side, and a channel of their rows",
+	"trace":        "a count of bytes that whoever shows progress reads",
+	"wasm":         "a count of calls by which a watch finds those that hang",
 }
 
 // TestConcurrentPackagesAreRaced: a package with a goroutine or a lock is among those that `make test` gives to the

@@ -64,12 +64,21 @@ var mutations = []mutation{
 // cheap is how many of them short runs do.
 const cheap = 1
 
-// dear are those of ten seconds, which run with -proofs alone.
-var dear = []string{"lanes of WRITE SAME", "RAID 5's small write", "processors of a full build"}
+// dear are those of several seconds, which run with -proofs alone. Of each scenario others stay that take less.
+var dear = []string{
+	"lanes of WRITE SAME", "RAID 5's small write", "processors of a full build", "host cache throttle", "round robin of the destage",
+	"ramp of the destage", "depth of the offload's queue", "admission in one FIFO, typical tower", "integral term", "slots that all disks share",
+	"blocks that never come again", "zeroing before the first write",
+}
 
 // TestMutations switches mechanisms off, one at a time: each turns a predicted expectation red. What
 // each does is a row of docs/virtual-time.md, figures included.
 func TestMutations(t *testing.T) {
+	for _, name := range dear {
+		if !slices.ContainsFunc(mutations, func(m mutation) bool { return m.mechanism == name }) {
+			t.Errorf("no mutation is %q", name)
+		}
+	}
 	text, err := os.ReadFile("../../docs/virtual-time.md")
 	if err != nil {
 		t.Fatal(err)

@@ -41,9 +41,9 @@ func some(seed uint64) []Setup {
 func TestPrograms(t *testing.T) {
 	n, all := *seedsFlag, true
 	if n == 0 {
-		n, all = 60, false
+		n, all = 40, false
 		if testing.Short() {
-			n = 8
+			n = 5
 		}
 		if underRace { // the core has one thread; all of it runs without the detector in a part of its own
 			n = 8
