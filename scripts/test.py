@@ -102,7 +102,7 @@ BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 #: Compilers that collect garbage seldom take two thirds of the time; the tests themselves run as they do elsewhere, but
 #: for those of Go that compute without the race detector: it saves a tenth to a sixth of their time. The limit is soft.
 COMPILE = {"GOGC": "400"}
-SELDOM = ["-exec", "env GOMEMLIMIT=768MiB"]
+SELDOM = ["-exec", "env GOMEMLIMIT=1536MiB"]
 TEST = [GO, "test", "-exec", "env -u GOGC", "-timeout", "1h"]  # ten times what the longest takes on two idle cores
 
 #: Beside the part lint, which vets everything, and for nobody who would use a debugger: a test is neither vetted
