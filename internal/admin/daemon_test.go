@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func TestHurry(t *testing.T) {
 		t.Fatalf("it does not stop at once:\n%s", r.out)
 	}
 	r.end = nil
-	if !strings.Contains(r.out.String(), "stopped at once") {
+	if !regexp.MustCompile(`stopped at once.* dirty="?[1-9]`).MatchString(r.out.String()) {
 		t.Errorf("it stopped in good order:\n%s", r.out)
 	}
 	// The process would end here, and release what it holds.
@@ -98,7 +99,7 @@ func TestHurry(t *testing.T) {
 
 	r = start(t, parse(t, testConfig, c.Data))
 	rep, err := r.Check(t.Context())
-	if err != nil || !rep.OK || rep.Pages == 0 || rep.Offline {
+	if err != nil || !rep.OK || rep.Offline { // how much is destaged by now depends on the machine
 		t.Errorf("check: %+v, %v", rep, err)
 	}
 	if got := r.read("s", 0, len(data)); !bytes.Equal(got, data) {
