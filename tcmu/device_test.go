@@ -317,8 +317,12 @@ func outOfOrderOn(t *testing.T, processors int) {
 				held = held[:0]
 				dev.Flush()
 			}
-			for c := range work {
-				if held = append(held, c); len(held) > random.IntN(6) || len(work) == 0 {
+			for {
+				c, more := next(work, finish)
+				if !more {
+					break
+				}
+				if held = append(held, c); len(held) > random.IntN(6) {
 					finish()
 				}
 			}
@@ -389,6 +393,18 @@ func outOfOrderOn(t *testing.T, processors int) {
 	r.close(tcmu.ErrStopped)
 	close(work)
 	wg.Wait()
+}
+
+// next takes a command, and calls idle before it waits for one. What a look at the channel's length promises, another worker may have
+// taken: whoever then waits with commands in hand waits for ever, as the initiator sends no more before they end.
+func next(work <-chan *tcmu.Command, idle func()) (c *tcmu.Command, more bool) {
+	select {
+	case c, more = <-work:
+	default:
+		idle()
+		c, more = <-work
+	}
+	return c, more
 }
 
 func TestTaskManagement(t *testing.T) {
