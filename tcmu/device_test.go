@@ -637,8 +637,7 @@ func TestDamagedRing(t *testing.T) {
 }
 
 // TestResetInService: when somebody resets the ring under the handler, nothing that was in it before is served once more, and an
-// answer that comes later changes nothing of what is in it now. Service ends, so that the ring can be taken over anew. A ring whose
-// tail was at the beginning looks the same before and after.
+// answer that comes later changes nothing of what is in it now. Service ends, so that the ring can be taken over anew.
 func TestResetInService(t *testing.T) {
 	for before := 1; before < 4; before++ {
 		for _, held := range []bool{false, true} {
@@ -703,6 +702,101 @@ func TestResetBeforeTheFirstAnswer(t *testing.T) {
 			t.Errorf("%d before: Serve ended with %v, %d commands were served again, %d are in flight, and the kernel says %v", before, err, len(got), r.InFlight(), r.Err())
 		}
 		r.close(tcmu.ErrFault)
+	}
+}
+
+// steppedLink has Serve look at the ring when the test says so, and tells when it has found nothing more.
+type steppedLink struct {
+	*tcmutest.Kernel
+	asleep, look, stop chan struct{}
+}
+
+func (l steppedLink) Wait() error {
+	select {
+	case l.asleep <- struct{}{}:
+	case <-l.stop:
+		return io.EOF
+	}
+	select {
+	case <-l.look:
+		return nil
+	case <-l.stop:
+		return io.EOF
+	}
+}
+
+func (l steppedLink) Stop() error { close(l.stop); return nil }
+
+// TestResetFilledAgain: a reset is seen, too, when the kernel has put as much in the ring since as it had before, or more: initiators
+// send again what they sent. So it is by who answers before the next look.
+func TestResetFilledAgain(t *testing.T) {
+	for _, row := range []struct{ answered, held, again int }{
+		{1, 0, 1}, {1, 0, 2}, {3, 0, 3}, {1, 1, 2}, {1, 1, 3}, // the tail is elsewhere
+		{0, 1, 0}, {0, 1, 1}, {0, 1, 2}, {0, 3, 1}, {0, 3, 3}, {0, 3, 4}, // it is where a reset puts it
+	} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v, answered before the next look: %t", row, early), func(t *testing.T) {
+				k := tcmutest.New(tcmutest.Options{})
+				l := steppedLink{k, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+				d, err := tcmu.Attach(l, tcmu.Info{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				send := func(n int) {
+					for range n {
+						if _, err := k.Send(cdbRead, nil, 512); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				var held []*tcmu.Command // the test's while Serve is asleep, and when it has ended
+				served, hold := 0, false
+				h := &handler{closed: make(chan struct{}), serve: func(b []*tcmu.Command) {
+					for _, c := range b {
+						if served++; hold {
+							held = append(held, c)
+							continue
+						}
+						c.Complete(0, nil, tcmu.All)
+					}
+				}}
+				send(row.answered)
+				ended := make(chan error, 1)
+				go func() { ended <- d.Serve(h) }()
+				<-l.asleep
+				hold = true
+				send(row.held)
+				l.look <- struct{}{}
+				<-l.asleep
+				k.Reset()
+				send(row.again)
+				answer := func() {
+					for _, c := range held {
+						c.Complete(0, nil, tcmu.All)
+					}
+					held = nil
+				}
+				if early {
+					answer()
+				}
+				l.look <- struct{}{}
+				select {
+				case err = <-ended:
+				case <-l.asleep:
+					err = errors.New("nothing: it saw no reset")
+				}
+				if !errors.Is(err, tcmu.ErrFault) {
+					t.Errorf("Serve ended with %v", err)
+				}
+				answer()
+				if served != row.answered+row.held || k.InFlight() != row.again || k.Err() != nil {
+					t.Errorf("%d commands were served, %d are in flight, and the kernel says %v", served, k.InFlight(), k.Err())
+				}
+				if err := d.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }
 
