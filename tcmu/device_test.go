@@ -862,6 +862,39 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
+// TestCloseOfAStuckHandler: a handler that does not come back from Serve keeps nobody who closes the device longer than he wants to
+// wait: the kernel waits for the answer to a removal without end. The rest happens when it comes back.
+func TestCloseOfAStuckHandler(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+		close(began)
+		<-release
+		b[0].Complete(0, nil, tcmu.All)
+	}})
+	call := r.send(cdbTest, nil, 0)
+	<-began
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- r.dev.Close(ctx) }()
+	select {
+	case err := <-closed:
+		if err == nil || r.Closed() {
+			t.Errorf("closed under its handler: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Close waits for the handler")
+	}
+	close(release)
+	if err := <-r.ended; !errors.Is(err, tcmu.ErrStopped) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	<-r.closed
+	if a := call.Wait(); a.Status != 0 || r.Err() != nil {
+		t.Errorf("status %#x, and the kernel says %v", a.Status, r.Err())
+	}
+}
+
 func TestCloseBeforeServe(t *testing.T) {
 	k := tcmutest.New(tcmutest.Options{})
 	d, err := tcmu.Attach(k, tcmu.Info{})
