@@ -409,20 +409,29 @@ func (d *Device) Close(ctx context.Context) error {
 		return nil
 	}
 	err := d.link.Stop()
-	d.mu.Lock()
-	serving := d.serving
-	d.mu.Unlock()
-	if serving != nil {
-		<-serving
-	}
-	if late := d.Quiesce(ctx); late != nil {
+	if late := d.settle(ctx); late != nil {
 		go func() {
-			_ = d.Quiesce(context.Background())
+			_ = d.settle(context.Background())
 			_ = d.end()
 		}()
 		return errors.Join(err, late)
 	}
 	return errors.Join(err, d.end())
+}
+
+// settle waits until Serve has returned and no command is in progress, or for ctx.
+func (d *Device) settle(ctx context.Context) error {
+	d.mu.Lock()
+	serving := d.serving
+	d.mu.Unlock()
+	if serving != nil {
+		select {
+		case <-serving:
+		case <-ctx.Done():
+			return fmt.Errorf("tcmu: %s: the handler is still at work", d)
+		}
+	}
+	return d.Quiesce(ctx)
 }
 
 func (d *Device) end() error {

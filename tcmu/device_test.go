@@ -317,8 +317,12 @@ func outOfOrderOn(t *testing.T, processors int) {
 				held = held[:0]
 				dev.Flush()
 			}
-			for c := range work {
-				if held = append(held, c); len(held) > random.IntN(6) || len(work) == 0 {
+			for {
+				c, more := next(work, finish)
+				if !more {
+					break
+				}
+				if held = append(held, c); len(held) > random.IntN(6) {
 					finish()
 				}
 			}
@@ -389,6 +393,18 @@ func outOfOrderOn(t *testing.T, processors int) {
 	r.close(tcmu.ErrStopped)
 	close(work)
 	wg.Wait()
+}
+
+// next takes a command, and calls idle before it waits for one. What a look at the channel's length promises, another worker may have
+// taken: whoever then waits with commands in hand waits for ever, as the initiator sends no more before they end.
+func next(work <-chan *tcmu.Command, idle func()) (c *tcmu.Command, more bool) {
+	select {
+	case c, more = <-work:
+	default:
+		idle()
+		c, more = <-work
+	}
+	return c, more
 }
 
 func TestTaskManagement(t *testing.T) {
@@ -621,8 +637,7 @@ func TestDamagedRing(t *testing.T) {
 }
 
 // TestResetInService: when somebody resets the ring under the handler, nothing that was in it before is served once more, and an
-// answer that comes later changes nothing of what is in it now. Service ends, so that the ring can be taken over anew. A ring whose
-// tail was at the beginning looks the same before and after.
+// answer that comes later changes nothing of what is in it now. Service ends, so that the ring can be taken over anew.
 func TestResetInService(t *testing.T) {
 	for before := 1; before < 4; before++ {
 		for _, held := range []bool{false, true} {
@@ -690,6 +705,101 @@ func TestResetBeforeTheFirstAnswer(t *testing.T) {
 	}
 }
 
+// steppedLink has Serve look at the ring when the test says so, and tells when it has found nothing more.
+type steppedLink struct {
+	*tcmutest.Kernel
+	asleep, look, stop chan struct{}
+}
+
+func (l steppedLink) Wait() error {
+	select {
+	case l.asleep <- struct{}{}:
+	case <-l.stop:
+		return io.EOF
+	}
+	select {
+	case <-l.look:
+		return nil
+	case <-l.stop:
+		return io.EOF
+	}
+}
+
+func (l steppedLink) Stop() error { close(l.stop); return nil }
+
+// TestResetFilledAgain: a reset is seen, too, when the kernel has put as much in the ring since as it had before, or more: initiators
+// send again what they sent. So it is by who answers before the next look.
+func TestResetFilledAgain(t *testing.T) {
+	for _, row := range []struct{ answered, held, again int }{
+		{1, 0, 1}, {1, 0, 2}, {3, 0, 3}, {1, 1, 2}, {1, 1, 3}, // the tail is elsewhere
+		{0, 1, 0}, {0, 1, 1}, {0, 1, 2}, {0, 3, 1}, {0, 3, 3}, {0, 3, 4}, // it is where a reset puts it
+	} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v, answered before the next look: %t", row, early), func(t *testing.T) {
+				k := tcmutest.New(tcmutest.Options{})
+				l := steppedLink{k, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+				d, err := tcmu.Attach(l, tcmu.Info{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				send := func(n int) {
+					for range n {
+						if _, err := k.Send(cdbRead, nil, 512); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				var held []*tcmu.Command // the test's while Serve is asleep, and when it has ended
+				served, hold := 0, false
+				h := &handler{closed: make(chan struct{}), serve: func(b []*tcmu.Command) {
+					for _, c := range b {
+						if served++; hold {
+							held = append(held, c)
+							continue
+						}
+						c.Complete(0, nil, tcmu.All)
+					}
+				}}
+				send(row.answered)
+				ended := make(chan error, 1)
+				go func() { ended <- d.Serve(h) }()
+				<-l.asleep
+				hold = true
+				send(row.held)
+				l.look <- struct{}{}
+				<-l.asleep
+				k.Reset()
+				send(row.again)
+				answer := func() {
+					for _, c := range held {
+						c.Complete(0, nil, tcmu.All)
+					}
+					held = nil
+				}
+				if early {
+					answer()
+				}
+				l.look <- struct{}{}
+				select {
+				case err = <-ended:
+				case <-l.asleep:
+					err = errors.New("nothing: it saw no reset")
+				}
+				if !errors.Is(err, tcmu.ErrFault) {
+					t.Errorf("Serve ended with %v", err)
+				}
+				answer()
+				if served != row.answered+row.held || k.InFlight() != row.again || k.Err() != nil {
+					t.Errorf("%d commands were served, %d are in flight, and the kernel says %v", served, k.InFlight(), k.Err())
+				}
+				if err := d.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
 // TestKeptOverAReset: a command that is kept, or comes to be, when somebody resets the ring can be given back, and takes nothing
 // from the one that has its number now.
 func TestKeptOverAReset(t *testing.T) {
@@ -749,6 +859,39 @@ func TestCloseWaits(t *testing.T) {
 	<-r.closed
 	if err := <-r.ended; !errors.Is(err, tcmu.ErrStopped) {
 		t.Error(err)
+	}
+}
+
+// TestCloseOfAStuckHandler: a handler that does not come back from Serve keeps nobody who closes the device longer than he wants to
+// wait: the kernel waits for the answer to a removal without end. The rest happens when it comes back.
+func TestCloseOfAStuckHandler(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+		close(began)
+		<-release
+		b[0].Complete(0, nil, tcmu.All)
+	}})
+	call := r.send(cdbTest, nil, 0)
+	<-began
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- r.dev.Close(ctx) }()
+	select {
+	case err := <-closed:
+		if err == nil || r.Closed() {
+			t.Errorf("closed under its handler: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Close waits for the handler")
+	}
+	close(release)
+	if err := <-r.ended; !errors.Is(err, tcmu.ErrStopped) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	<-r.closed
+	if a := call.Wait(); a.Status != 0 || r.Err() != nil {
+		t.Errorf("status %#x, and the kernel says %v", a.Status, r.Err())
 	}
 }
 

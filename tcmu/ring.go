@@ -10,9 +10,6 @@ import (
 // behind a task management entry.
 func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 	head := d.mb.head()
-	if head == d.cursor {
-		return nil, false, nil
-	}
 	if uint64(head) >= uint64(len(d.ring)) || head%entryAlign != 0 {
 		return nil, false, fmt.Errorf("%w: the head is at %d of %d", ErrRing, head, len(d.ring))
 	}
@@ -20,10 +17,28 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 	defer d.mu.Unlock()
 	// What lies between the cursor and the new head are entries of the past, which were served. Without a reset the head is
 	// never between the tail and the cursor, nor at the tail where there are entries: the kernel does not fill the ring up.
+	// It is at the cursor, too, where as much was sent since the reset as was fetched before it: initiators send again.
 	if d.wasReset() || d.slots.n > 0 && d.ahead(head) < d.ahead(d.cursor) {
 		d.lose()
 		return nil, true, ErrFault
 	}
+	if head == d.cursor {
+		return nil, false, nil
+	}
+	tmr, err = d.collect(head)
+	if d.wasReset() { // while it was read: nobody knows what of it is of the past, and a bad length says nothing
+		for _, c := range d.batch {
+			d.retire(c)
+		}
+		clear(d.batch)
+		d.batch = d.batch[:0]
+		return nil, true, ErrFault
+	}
+	return tmr, true, err
+}
+
+// collect reads the entries from the cursor to the head, which is elsewhere. Preconditions: mu is held.
+func (d *Device) collect(head uint32) (tmr *TMR, err error) {
 	for d.cursor != head && tmr == nil {
 		// An entry never wraps; the kernel pads the end of the ring.
 		limit := uint32(len(d.ring))
@@ -32,13 +47,13 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 		}
 		room := d.ring[d.cursor:limit]
 		if len(room) < headerSize {
-			return nil, true, fmt.Errorf("%w: entry at %d", ErrRing, d.cursor)
+			return nil, fmt.Errorf("%w: entry at %d", ErrRing, d.cursor)
 		}
 		h := (*entryHeader)(unsafe.Pointer(unsafe.SliceData(room)))
 		lenOp := atomic.LoadUint32(&h.lenOp)
 		size := lenOp &^ opMask
 		if size < uint32(headerSize) || int(size) > len(room) {
-			return nil, true, fmt.Errorf("%w: entry of %d bytes at %d", ErrRing, size, d.cursor)
+			return nil, fmt.Errorf("%w: entry of %d bytes at %d", ErrRing, size, d.cursor)
 		}
 		entry := room[:size]
 		switch lenOp & opMask {
@@ -46,15 +61,18 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 			d.slots.push(slot{d.cursor, size, true})
 		case opCmd:
 			if int(size) < responseSize {
-				return nil, true, fmt.Errorf("%w: command of %d bytes at %d", ErrRing, size, d.cursor)
+				return nil, fmt.Errorf("%w: command of %d bytes at %d", ErrRing, size, d.cursor)
 			}
 			d.slots.push(slot{d.cursor, size, false})
+			if d.cursor == 0 {
+				atomic.StoreUint64(d.firstMark(), fetchedMark)
+			}
 			d.take(entry)
 		case opTMR:
 			d.slots.push(slot{d.cursor, size, true})
 			tmr, err = readTMR(entry)
 			if err != nil {
-				return nil, true, err
+				return nil, err
 			}
 		default:
 			// The kernel must be told that this entry was not understood.
@@ -67,15 +85,7 @@ func (d *Device) fetch() (tmr *TMR, found bool, err error) {
 		}
 	}
 	d.pass()
-	if d.wasReset() { // while it was read: nobody knows what of it is of the past
-		for _, c := range d.batch {
-			d.retire(c)
-		}
-		clear(d.batch)
-		d.batch = d.batch[:0]
-		return nil, true, ErrFault
-	}
-	return tmr, true, nil
+	return tmr, nil
 }
 
 // ahead returns how far behind the tail a place of the ring is, in bytes. Preconditions: mu is held.
@@ -229,7 +239,7 @@ func (d *Device) advance(s slot) {
 	if next == uint32(len(d.ring)) {
 		next = 0
 	}
-	if !d.wasReset() && !d.mb.moveTail(d.tail, next) {
+	if !d.lost && !d.mb.moveTail(d.tail, next) {
 		d.lose()
 	}
 	d.tail = next
@@ -237,10 +247,27 @@ func (d *Device) advance(s slot) {
 
 // wasReset reports whether the ring was reset. Preconditions: mu is held.
 func (d *Device) wasReset() bool {
-	if !d.lost && d.mb.tail() != d.tail {
+	if !d.lost && (d.mb.tail() != d.tail || d.tail == 0 && d.slots.n > 0 && d.beganAnew()) {
 		d.lose()
 	}
 	return d.lost
+}
+
+// beganAnew reports whether a ring with entries was reset whose tail is at the beginning, where a reset puts it. The head is
+// among what was fetched then; or it has come past that once more, and the entry at the beginning is another one.
+// Preconditions: mu is held.
+func (d *Device) beganAnew() bool {
+	return d.mb.head() < d.cursor || !d.slots.front().skip && atomic.LoadUint64(d.firstMark()) != fetchedMark
+}
+
+// fetchedMark in the command at the beginning of the ring says that it was fetched. The kernel does not look there again, and
+// clears an entry before it writes it. No entry has this value there by itself, whichever begins where: a command's
+// number is not 0, and the flags behind it are, as are the counts behind that of the segments.
+const fetchedMark = 0xA55A_0000_5AA5_0000
+
+// firstMark is its place.
+func (d *Device) firstMark() *uint64 {
+	return &(*cmdRequest)(unsafe.Pointer(unsafe.SliceData(d.ring))).mark
 }
 
 // lose ends the service of a ring that was reset. Preconditions: mu is held.

@@ -101,8 +101,8 @@ type cmdRequest struct {
 	cdbOff uint64
 	// __u64 __pad1;
 	_ uint64
-	// __u64 __pad2;
-	_ uint64
+	// __u64 __pad2; which we use, see fetchedMark
+	mark uint64
 	// struct iovec iov[0];
 }
 

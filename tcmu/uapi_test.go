@@ -57,6 +57,7 @@ func TestSentinels(t *testing.T) {
 		{"tcmu_cmd_entry.req.iov_bidi_cnt", 12, 4, func() uint64 { return uint64(req.iovBidiCnt) }},
 		{"tcmu_cmd_entry.req.iov_dif_cnt", 16, 4, func() uint64 { return uint64(req.iovDifCnt) }},
 		{"tcmu_cmd_entry.req.cdb_off", 24, 8, func() uint64 { return req.cdbOff }},
+		{"tcmu_cmd_entry.req.__pad2", 40, 8, func() uint64 { return req.mark }},
 		{"tcmu_cmd_entry.req.iov[0].iov_base", 48, 8, func() uint64 { return iovAt(mem, 0).base }},
 		{"tcmu_cmd_entry.req.iov[0].iov_len", 56, 8, func() uint64 { return iovAt(mem, 0).len }},
 		{"tcmu_cmd_entry.req.iov[2].iov_base", 80, 8, func() uint64 { return iovAt(mem, 2).base }},

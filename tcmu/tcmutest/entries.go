@@ -76,7 +76,7 @@ func (k *Kernel) Send(cdb, out []byte, in int) (*Call, error) {
 	k.calls[c.id] = c
 	k.scatter(c, out)
 	ne := binary.NativeEndian
-	clear(entry)
+	wipe(entry)
 	ne.PutUint32(entry[hdrLenOp:], uint32(size)|OpCmd)
 	ne.PutUint16(entry[hdrID:], c.id)
 	ne.PutUint32(entry[reqIovCnt:], uint32(len(iovs)))
@@ -100,7 +100,7 @@ func (k *Kernel) Manage(function byte, ids ...uint16) error {
 		return ErrFull
 	}
 	ne := binary.NativeEndian
-	clear(entry)
+	wipe(entry)
 	ne.PutUint32(entry[hdrLenOp:], uint32(size)|OpTMR)
 	entry[tmrType] = function
 	ne.PutUint32(entry[tmrCount:], uint32(len(ids)))
@@ -155,6 +155,13 @@ func (k *Kernel) reserve(size int) []byte {
 		k.advance(pad)
 	}
 	return k.ring[k.head : int(k.head)+size]
+}
+
+// wipe clears an entry before it is written. A handler that was not told of a reset may look at it meanwhile.
+func wipe(entry []byte) {
+	for i := 0; i < len(entry); i += 8 {
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&entry[i])), 0)
+	}
 }
 
 func (k *Kernel) advance(n int) {
