@@ -125,9 +125,9 @@ func marked(o *op) {
 	if o.status == block.OK && o.durable && o.losses != d.losses {
 		o.status = block.Hardware // it was lost, and the flush that ended had nothing of it to make durable
 	}
-	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
-		// What is dirty here may have been flushed. It must not be void before what takes its place would
-		// survive a loss of power.
+	if o.status == block.OK && d.barriers && !o.durable && (d.anyDirty(o.ranges) || d.anyDamaged(o.ranges)) {
+		// What is dirty here may have been flushed, and so may what was before it was damaged. Neither may be
+		// void before what takes its place would survive a loss of power.
 		o.durable = true
 		if o.req.Op != block.OpWrite || o.req.Flags&block.FUA == 0 {
 			o.step = marked
@@ -233,10 +233,8 @@ func startHold(o *op) {
 func holdReady(o *op) {
 	d := o.d
 	d.stats.OffloadWaitNanos += d.exec.Now() - o.start
-	for _, r := range o.ranges {
-		if d.damaged.overlaps(r) { // lost while we waited
-			o.status = block.MediumRead
-		}
+	if d.anyDamaged(o.ranges) { // lost while we waited
+		o.status = block.MediumRead
 	}
 	if o.status != block.OK { // a destage failed
 		s := o.status

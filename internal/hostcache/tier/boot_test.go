@@ -94,8 +94,9 @@ func (w *world) begun(peer int, err error) error {
 		clear(w.cut)
 		w.doubted = false
 	} else if w.cut[w.cards[peer]] { // it has lost its power, with what was not flushed there
-		w.powerLost()
+		w.flashPowerLost()
 	}
+	w.found()
 	rec := w.d.Recovery()
 	w.note("label %+v, boot %d", w.d.members[0].label, w.bootID)
 	if rec.Damaged > 0 && len(w.mayFail) == 0 {
@@ -208,7 +209,7 @@ func (w *world) unfinished() {
 					continue
 				}
 				w.note("sector %d: a write over what cannot be read was not finished", s)
-				w.mayFail[s] = true
+				w.spoil(s)
 				w.badSince = w.nextID
 			}
 		}

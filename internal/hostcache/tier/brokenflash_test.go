@@ -59,7 +59,7 @@ func (w *world) givenUp(from int64) {
 			if took := w.v.Now() - from; took < 60_000_000_000 && !w.mayFail[s] {
 				w.fail("sector %d was given up after %d ns", s, took)
 			}
-			w.mayFail[s] = true
+			w.spoil(s)
 		}
 		w.badSince = w.nextID
 	}
@@ -241,7 +241,7 @@ func (w *world) eventBadSectors() {
 		c.bad[int(w.d.flashOffset(frame, i))] = true
 		sector := w.d.ix.Key(hostcache.Slot(s)).Block()*uint64(w.d.per) + uint64(i)
 		if sector < w.a.sectors && w.d.ix.Dirty(hostcache.Slot(s), i, 1) && sole {
-			w.mayFail[sector] = true
+			w.spoil(sector)
 		}
 		n--
 	}

@@ -119,14 +119,14 @@ func (w *world) resyncLost() {
 	for s := range w.mayFail {
 		w.takeArray(s)
 	}
-	clear(w.mayFail)
+	w.unspoil()
 }
 
 // lose notes that nobody has what is dirty now, nor what is on its way.
 func (w *world) lose() {
 	lost := func(g block.Range) bool {
 		for s := g.Start; s < min(g.End(), w.a.sectors); s++ {
-			w.mayFail[s] = true
+			w.spoil(s)
 		}
 		return true
 	}
@@ -243,7 +243,7 @@ func (w *world) eventFormat() {
 	if !clean { // what is dirty is given up
 		w.resync()
 	}
-	clear(w.mayFail)
+	w.unspoil()
 	if err := w.try(0, func(o *Options) { o.Format = true }); err != nil {
 		w.fail("a format is refused: %v", err)
 	}
@@ -275,7 +275,7 @@ func (w *world) eventMove() {
 	back := had && present[0] && len(w.mayFail) == 0 && w.r.IntN(3) == 0
 	if !back {
 		w.resync() // what is dirty of the old LUN is given up below
-		clear(w.mayFail)
+		w.unspoil()
 	}
 	w.swap()
 	err := w.try(0, nil)
@@ -303,6 +303,7 @@ func (w *world) resize(to uint64) {
 	w.a.resize(to)
 	for s := to; s < n; s++ {
 		delete(w.mayFail, s)
+		delete(w.backFails, s)
 	}
 	w.may, w.back = w.may[:min(n, to)], w.back[:min(n, to)]
 	if to > n {

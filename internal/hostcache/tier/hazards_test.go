@@ -21,7 +21,8 @@ func newLab(t *testing.T, change func(*world)) *lab {
 	if change != nil {
 		change(w)
 	}
-	w.may, w.back, w.mayFail, w.bootID = make([][]entry, w.a.sectors), make([][]entry, w.a.sectors), map[uint64]bool{}, 1
+	w.may, w.back, w.bootID = make([][]entry, w.a.sectors), make([][]entry, w.a.sectors), 1
+	w.mayFail, w.backFails = map[uint64]bool{}, map[uint64]int{}
 	w.boot(0)
 	w.wait(func() bool { return w.d.State().Why == "" })
 	return &lab{w}

@@ -49,7 +49,7 @@ func newWorld(t testing.TB, seed uint64, mem *arena) *world {
 	mem.reset()
 	w := &world{t: t, seed: seed, r: r, v: &block.Virtual{}, mem: mem, flying: map[int][]block.Range{}, revoked: map[*block.Request]bool{}, cut: map[*card]bool{}}
 	w.rarely = r.IntN(2) == 0
-	w.bootID, w.mayFail = 1, map[uint64]bool{}
+	w.bootID, w.mayFail, w.backFails = 1, map[uint64]bool{}, map[uint64]int{}
 	w.a = newArray(w.v, r, 600)
 	w.other = &lun{a: newArray(w.v, r, 600)}
 	w.other.a.naa = 1
@@ -118,6 +118,7 @@ var events = []struct {
 	{"another cache's flash is given", 4, (*world).eventForeign},
 	{"the flash dies at a start", 6, (*world).eventStartDies},
 	{"sectors cannot be read", 7, (*world).eventBadSectors},
+	{"the array loses what replaces damage", 6, (*world).eventReplacedDamage},
 	{"the cache is stopped and started", 8, (*world).eventStop},
 	{"the flash is formatted", 5, (*world).eventFormat},
 	{"the flash goes to another LUN", 5, (*world).eventMove},

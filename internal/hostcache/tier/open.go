@@ -272,8 +272,9 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 		done(fmt.Errorf("%d sectors on the flash device are damaged, and peer %s has them; take over from that, or start without it to give them up", d.recovery.Damaged, better.peer.Name))
 		return
 	}
-	// What is dirty may have been flushed by an earlier process: it must not get volatile below.
-	d.barriers = !d.clean()
+	// What is dirty may have been flushed by an earlier process: it must not get volatile below. Nor may what is written
+	// in the place of something that was flushed, and is damaged.
+	d.barriers = !d.clean() || len(d.damaged) > 0
 	d.start(func(err error) {
 		if err != nil {
 			done(err)

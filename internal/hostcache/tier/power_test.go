@@ -4,7 +4,7 @@ import "github.com/arraysim/arraysim/internal/block"
 
 func (w *world) cutHost() {
 	if w.volatileLoss(w.cards[0]) {
-		w.powerLost()
+		w.flashPowerLost()
 	}
 	w.bootID++
 	w.cards[0].powerCut()

@@ -20,6 +20,12 @@ func (w *world) flush() {
 	}
 	after := w.nextID
 	owed, unsynced := w.owed, w.unsure()
+	spoils, readable := w.spoils, []uint64(nil)
+	for s := range w.backFails { // each on its own: order does not matter
+		if !w.mayFail[s] {
+			readable = append(readable, s)
+		}
+	}
 	mayOwe := w.mayOwe // all that are under way fail when the cache hears of a loss
 	w.note("flush")
 	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
@@ -38,6 +44,11 @@ func (w *world) flush() {
 			w.fail("a flush succeeds after the array has lost %d sectors of writes that had ended", owed)
 		}
 		w.flushes++
+		for _, s := range readable {
+			if w.backFails[s] <= spoils {
+				delete(w.backFails, s)
+			}
+		}
 		at := 0
 		for s := range min(len(w.back), len(ends)) {
 			was := all[at:ends[s]]
@@ -186,6 +197,9 @@ func (w *world) forced(ranges []block.Range, id int) {
 	for _, g := range ranges {
 		for s := g.Start; s < min(g.End(), uint64(len(w.back))); s++ {
 			w.back[s] = slices.DeleteFunc(slices.Clone(w.back[s]), func(e entry) bool { return e.id <= id && !slices.Contains(w.may[s], e) })
+			if !w.mayFail[s] {
+				delete(w.backFails, s)
+			}
 		}
 	}
 }

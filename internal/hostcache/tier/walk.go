@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
@@ -82,4 +84,8 @@ func (d *Disk) anyDirty(ranges []block.Range) bool {
 		}
 	}
 	return false
+}
+
+func (d *Disk) anyDamaged(ranges []block.Range) bool {
+	return slices.ContainsFunc(ranges, d.damaged.overlaps)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // entry is a value that a sector may have.
@@ -48,13 +49,18 @@ type world struct {
 	back     [][]entry       // what a loss of power may bring back: what was possible at the last flush, and later
 	badSince int             // the last write before that
 	mayFail  map[uint64]bool // sectors whose only copy cannot be read
-	flying   map[int][]block.Range
-	nextID   int
-	value    uint64
-	inflight int
-	pending  []*block.Request
-	revoked  map[*block.Request]bool // requests that were cancelled
-	mark     Mark                    // what the witness has
+	// backFails has, by sector, when its only copy could not be read last, until a write over it survives a loss
+	// of the flash's power: such a loss may bring that back.
+	backFails map[uint64]int
+	spoils    int      // so often a sector could not be read
+	returned  []uint64 // of backFails, those that the last loss has perhaps brought back
+	flying    map[int][]block.Range
+	nextID    int
+	value     uint64
+	inflight  int
+	pending   []*block.Request
+	revoked   map[*block.Request]bool // requests that were cancelled
+	mark      Mark                    // what the witness has
 	// anonymous: it does not keep which cache that is. failures is how often it will fail,
 	// unanswered are those that wait while it is silent.
 	anonymous, silent bool
@@ -213,6 +219,45 @@ func (w *world) powerLost() {
 	for s := range w.may {
 		w.may[s] = slices.Clone(w.back[s])
 	}
+}
+
+// flashPowerLost: what was not flushed on a flash may be there or not. That a sector cannot be read is
+// undone by a write, and the write by this.
+func (w *world) flashPowerLost() {
+	w.powerLost()
+	w.returned = w.returned[:0]
+	for s := range w.backFails { // each on its own: order does not matter
+		if !w.mayFail[s] {
+			w.mayFail[s] = true
+			w.returned = append(w.returned, s)
+		}
+	}
+}
+
+// found settles which of those a start has found so: all others have to be readable.
+func (w *world) found() {
+	for _, s := range w.returned {
+		per := uint64(w.d.per)
+		slot := w.d.ix.Lookup(hostcache.MakeKey(0, s/per))
+		dirty := slot != hostcache.None && w.d.ix.Dirty(slot, int(s%per), 1)
+		if !dirty && !w.d.damaged.overlaps(block.Range{Start: s, Count: 1}) {
+			delete(w.mayFail, s)
+		}
+	}
+	w.returned = w.returned[:0]
+}
+
+// spoil notes that the only copy of a sector cannot be read.
+func (w *world) spoil(s uint64) {
+	w.spoils++
+	w.mayFail[s], w.backFails[s] = true, w.spoils
+}
+
+// unspoil notes that all sectors can be read, whatever comes.
+func (w *world) unspoil() {
+	clear(w.mayFail)
+	clear(w.backFails)
+	w.returned = w.returned[:0]
 }
 
 // resync takes what the array has for the truth: somebody gave up what the cache had.
