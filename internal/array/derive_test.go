@@ -1,6 +1,8 @@
 package array
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
@@ -54,4 +56,40 @@ func TestStartOverAWrongAccountDiscardsNothing(t *testing.T) {
 		t.Error("nothing is discarded: the test shows too little")
 	}
 	r.check()
+}
+
+// TestUnreadGarbageDies: a page of the garbage is damaged, which a start passes over, and the process dies while it stores that.
+// The next start has the page still or says that the account is not right, but never needs to read the page.
+func TestUnreadGarbageDies(t *testing.T) {
+	r := leftGarbageRig(t, false, func(s block.Store) block.Store { return s })
+	meta, err := r.store.Meta()
+	mustDo(t, err)
+	key := node.LeafKey(r.a.Volume("v").ID(), 3).Bytes()
+	page, err := meta.Get(key)
+	mustDo(t, err)
+	page = bytes.Clone(page)
+	page[8] ^= 1
+	mustDo(t, meta.CommitNow([]block.KV{{Key: key, Value: page}}))
+	deaths := 0
+	for ; ; deaths++ {
+		clock := &block.Virtual{}
+		st := r.store.Clone(clock)
+		opt := r.opt
+		opt.Exec, opt.Store, opt.CheckpointBytes = clock, &dyingStore{Store: st, left: deaths}, 1
+		if _, err := Open(opt); !errors.Is(err, errDied) {
+			mustDo(t, err)
+			break
+		}
+		left := *r
+		left.clock, left.store = clock, st
+		left.crash()
+		left.crash() // what was passed over is gone
+		left.check()
+		if !left.reads(left.a.Volume("v"), rng(15*node.LeafSectors, 100), 15<<20) {
+			t.Errorf("behind %d batches the data is another one", deaths)
+		}
+	}
+	if deaths < 3 {
+		t.Errorf("%d deaths: the test shows too little", deaths)
+	}
 }
