@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/account"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
@@ -91,5 +92,45 @@ func TestUnreadGarbageDies(t *testing.T) {
 	}
 	if deaths < 3 {
 		t.Errorf("%d deaths: the test shows too little", deaths)
+	}
+}
+
+// noAccount is a store that cannot read its account of space.
+type noAccount struct{ block.Store }
+
+type noAccountMeta struct{ block.MetaStore }
+
+func (s noAccount) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return noAccountMeta{m}, err
+}
+
+func (m noAccountMeta) Load(prefix []byte, fn func(key, value []byte) error) error {
+	if string(prefix) == account.Prefix {
+		return errors.New("a block is damaged")
+	}
+	return m.MetaStore.Load(prefix, fn)
+}
+
+// TestUnreadableAccountIsDerived: whether the account of space was known to be wrong or not, a start does without it.
+func TestUnreadableAccountIsDerived(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		r, v, _ := accountRig(t)
+		if known {
+			r.a.arena.Account().Unsure()
+		}
+		r.storeMaps(v)
+		r.clock = &block.Virtual{}
+		r.store = r.store.Clone(r.clock)
+		r.opt.Exec, r.opt.Store = r.clock, noAccount{r.store}
+		a, err := Open(r.opt)
+		if err != nil {
+			t.Errorf("known %v: it does not open: %v", known, err)
+			continue
+		}
+		if r.a = a; a.Recovery().Derived == "" || !r.reads(a.Volume("v"), rng(0, 1000), 1) {
+			t.Errorf("known %v: it was derived because %q, or the data is another one", known, a.Recovery().Derived)
+		}
+		r.check()
 	}
 }
