@@ -134,3 +134,19 @@ func TestUnreadableAccountIsDerived(t *testing.T) {
 		r.check()
 	}
 }
+
+// TestFreeGrainOfAThickVolume: a start reads all leaves of a volume that is promised its space, and finds that a grain counts as
+// free that one refers to: the next one to write would take it.
+func TestFreeGrainOfAThickVolume(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 40<<20, false)
+	mustOK(t, r.do(v, stamped(rng(0, 1000), 1)))
+	r.storeMaps(v)
+	v.Map.Walk(rng(0, 8), func(x extent.Run) bool {
+		r.a.arena.Account().Lost(v.ID(), x.Phys/windowSectors)
+		return false
+	})
+	r.storeMaps(v)
+	r.derives("v", rng(0, 1000), 1)
+}
