@@ -135,6 +135,20 @@ func TestUnreadableAccountIsDerived(t *testing.T) {
 	}
 }
 
+// TestWrongAccountIsTold: who looks at what fails hears of an account of space that is wrong, without a check.
+func TestWrongAccountIsTold(t *testing.T) {
+	r, v, grain := accountRig(t)
+	if lines := r.a.Health(); len(lines) != 0 {
+		t.Errorf("it says %q", lines)
+	}
+	for range 9 {
+		r.a.arena.Account().Lost(v.ID(), grain)
+	}
+	if lines := r.a.Health(); len(lines) != 1 {
+		t.Errorf("it says %q", lines)
+	}
+}
+
 // TestFreeGrainOfAThickVolume: a start reads all leaves of a volume that is promised its space, and finds that a grain counts as
 // free that one refers to: the next one to write would take it.
 func TestFreeGrainOfAThickVolume(t *testing.T) {
