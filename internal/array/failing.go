@@ -165,6 +165,9 @@ func (a *Array) Health() []string {
 	if failed := a.arena.Demand().Failed(); failed > 0 {
 		lines = append(lines, fmt.Sprintf("pages of volumes' maps could not be read %d times, and no copy has them as they were written: reads and writes there are medium errors; restore the data folder from a copy", failed))
 	}
+	if wrong := a.arena.Account().Wrong(); wrong != nil {
+		lines = append(lines, fmt.Sprintf("%v, which was stored so; restart the array, which derives the account from the maps", wrong))
+	}
 	if a.meta.Silent() {
 		lines = append(lines, "a copy of the checkpoints does not answer, and pages of volumes' maps are read from the other one; look at its disk")
 	}

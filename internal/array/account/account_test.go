@@ -59,3 +59,29 @@ func TestOff(t *testing.T) {
 		t.Error("there is a book")
 	}
 }
+
+// TestUnread: the store says that the books are not right with the batch that takes the page of a leaf away which nobody has
+// read, be that removed or replaced, and not before.
+func TestUnread(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		a := Account{Nodes: new(node.Slab), Dead: Dead{}, Doomed: Dead{}}
+		a.Open(3, 1, alloc.New([]int{1}, alloc.Events{}))
+		said := func() (said bool) {
+			a.EndBatch(func(key, value []byte) { said = said || string(key) == Prefix && value != nil })
+			return said
+		}
+		k := node.LeafKey(3, 0)
+		a.Unread(k)
+		if said() {
+			t.Errorf("replaced %v: while the page is there the books are not right", replaced)
+		}
+		if replaced {
+			a.Written(&node.Node{Vol: 3})
+		} else if a.Doom(); !a.Removed(k) {
+			t.Error("it is not removed")
+		}
+		if !said() || said() {
+			t.Errorf("replaced %v: the store does not say that the books are not right, or says so twice", replaced)
+		}
+	}
+}

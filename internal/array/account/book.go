@@ -24,9 +24,10 @@ type Account struct {
 		book   int
 		extent uint32
 	}
-	unmarked bool  // the next batch says so of those that the store has, which are being Derived
-	unsure   bool  // the next batch says that the books are not known to be right
-	wrong    error // what was wrong in a book, nil: nothing was met
+	unmarked bool                  // the next batch says so of those that the store has, which are being Derived
+	unsure   bool                  // the next batch says that the books are not known to be right
+	wrong    error                 // what was wrong in a book, nil: nothing was met
+	unread   map[node.Key]struct{} // dead keys of leaves that nobody has read
 
 	notes notes
 	books []*Book

@@ -25,6 +25,16 @@ func (a *Account) Freed(nd *node.Node) {
 	nd.Notes = 0
 }
 
+// Unread hears of a leaf that was cut off and whose page cannot be read: what it refers to stays in the book. That is so
+// until the store has the page no more, and the batch says that the books are not right. Before that a start
+// finds the page again, and must not be told to read all.
+func (a *Account) Unread(k node.Key) {
+	if a.unread == nil {
+		a.unread = map[node.Key]struct{}{}
+	}
+	a.Dead[k], a.unread[k] = 0, struct{}{}
+}
+
 // Doom has the keys removed that are dead, and returns them.
 func (a *Account) Doom() Dead {
 	a.Dead, a.Doomed = Dead{}, a.Dead
@@ -40,6 +50,10 @@ func (a *Account) buried(dead Dead, k node.Key) bool {
 	if ok {
 		a.Settle(k.Vol, &l)
 		delete(dead, k)
+		if _, unread := a.unread[k]; unread {
+			delete(a.unread, k)
+			a.Unsure()
+		}
 	}
 	return ok
 }

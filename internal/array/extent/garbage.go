@@ -214,8 +214,7 @@ func (a *Arena) passOver(g *garbage) bool {
 	a.away.passed++
 	a.away.leaves--
 	a.liveNodes--
-	a.acct.Dead[k] = 0
-	a.acct.Unsure()
+	a.acct.Unread(k)
 	a.debt = max(0, a.debt-1)
 	g.pop()
 	return true

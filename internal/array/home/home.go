@@ -68,9 +68,12 @@ func (h *Homes) Update(s window.Slot, w, was uint64) {
 }
 
 // Adopt makes a grain that lies in its place the home of an entitled window: one that only the
-// window has, or any.
+// window has, or any: then it panics if that counts as free.
 func (h *Homes) Adopt(s window.Slot, w uint64, own bool) (adopted bool) {
 	h.aligned(s, func(g uint64, _ layout.Mask) bool {
+		if !own && h.Space.MapRefs(g) == 0 {
+			panic(alloc.Miscount("a grain that a map refers to is free"))
+		}
 		if h.Space.Homeless(g) && (!own || h.Space.MapRefs(g) == 1) {
 			h.Space.SetHome(g, h.Tenant, w)
 			adopted = true

@@ -111,7 +111,7 @@ func (r *run) loadAccount(l *extent.Loader, sure bool) error {
 	switch {
 	case err == nil || r.Wrong != nil:
 		return nil
-	case sure:
+	case sure || r.found.Derived != "":
 		err = metadata.Derivable(err)
 	}
 	return err

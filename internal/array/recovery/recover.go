@@ -102,6 +102,9 @@ func Run(a Array, fresh bool) (Found, error) {
 	if errors.As(err, new(nvlog.Unfit)) {
 		err = metadata.Unfit(err)
 	}
+	if err != nil { // another one may be opened: what is free by this one's account is not to be discarded behind that
+		r.Set.Back.Stop()
+	}
 	if err == nil {
 		// A start that was refused leaves all copies as they are.
 		if err = r.Meta.SettleCopies(); err == nil {
