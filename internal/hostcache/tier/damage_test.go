@@ -64,13 +64,7 @@ func (w *world) eventReplacedDamage() {
 	}
 	w.settle()
 	w.v.RunUntil(w.v.Now() + w.r.Int64N(20*w.a.delay)) // some of it is destaged
-	if w.r.IntN(2) == 0 {
-		w.crash()
-		w.cutArray()
-		w.reboot()
-		return
-	}
-	w.arrayPowerUnder()
+	w.loseArrayPower()
 }
 
 // TestLossOfPowerUndoesAWriteOverDamage: the record that a sector was written goes with the flash's power

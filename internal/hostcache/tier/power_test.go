@@ -199,6 +199,11 @@ func (w *world) eventArrayPower() {
 	} else {
 		w.sharpFlush()
 	}
+	w.loseArrayPower()
+}
+
+// loseArrayPower cuts the array's power, with the host's or under it.
+func (w *world) loseArrayPower() {
 	if w.r.IntN(2) == 0 {
 		w.crash()
 		w.cutArray()
