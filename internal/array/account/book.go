@@ -80,7 +80,7 @@ func (a *Account) open(pool uint16, space *alloc.Space) uint32 {
 			return uint32(i) + 1
 		}
 	}
-	a.books = append(a.books, &Book{number: len(a.books), pool: pool, space: space, refs: space.NewCounts()})
+	a.books = append(a.books, &Book{number: len(a.books), pool: pool, space: space, refs: space.NewCounts(), touched: map[uint32]uint16{}})
 	return uint32(len(a.books))
 }
 

@@ -44,9 +44,6 @@ func (a *Account) touch(b *Book, grain uint64) {
 	if a.Derived && (a.at.book < b.number || a.at.book == b.number && a.at.extent <= e) {
 		return
 	}
-	if b.touched == nil {
-		b.touched = map[uint32]uint16{}
-	}
 	if n, was := b.most(e), b.touched[e]; n > was {
 		b.touched[e] = n
 		b.bytes += int(n - was)
@@ -236,9 +233,6 @@ func (a *Account) Leftover(key []byte) (known bool) {
 	extent := binary.BigEndian.Uint32(key[3:])
 	if b == nil || uint64(extent) >= uint64(b.space.Grains())/layout.ExtentGrains {
 		return false
-	}
-	if b.touched == nil {
-		b.touched = map[uint32]uint16{}
 	}
 	b.touched[extent] = 0
 	return true

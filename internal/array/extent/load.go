@@ -153,12 +153,11 @@ func (l *Loader) AddNode(key, value []byte) error {
 	if err := a.acct.Count(nd, m.tenant); err != nil {
 		return err
 	}
-	if l.tree.Attach(&a.nodes, nd); !known {
-		l.Missing().Page(k, value, nd.Sums, m.pool)
+	l.tree.Attach(&a.nodes, nd)
+	if l.Missing().Page(k, value, nd.Sums, m.pool); !known {
 		l.orphan(m, []node.Built{{Index: k.Index, Slot: window.Child(id)}})
 		return nil
 	}
-	l.Missing().Page(k, value, nd.Sums, m.pool)
 	if s := l.tree.Add(k.Index, window.Child(id)); k.Level == 0 {
 		l.keep(s, nd)
 	}
