@@ -476,12 +476,27 @@ func (s *Server) closeAll() error {
 	s.mu.Lock()
 	clear(s.devices)
 	s.mu.Unlock()
-	s.serving.Wait()
+	errs = append(errs, s.awaitServed(ctx))
 	// A device that is made while there is no server does not wait for one.
 	errs = append(errs, s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
 	s.bus.close()
 	s.lock.release()
 	return errors.Join(errs...)
+}
+
+// awaitServed waits until no ring is served any more, those of removed devices included, or for ctx.
+func (s *Server) awaitServed(ctx context.Context) error {
+	served := make(chan struct{})
+	go func() {
+		s.serving.Wait()
+		close(served)
+	}()
+	select {
+	case <-served:
+		return nil
+	case <-ctx.Done():
+		return errors.New("tcmu: a handler is still at work")
+	}
 }
 
 // leave closes a device that stays in the kernel.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // patience is how long a test waits before it calls a thing missing: a busy machine is no failure.
@@ -27,13 +28,14 @@ type world struct {
 	diary   []string
 	events  chan event
 	expired chan struct{}
+	release chan struct{} // closed when handlers that are stuck shall go on
 	answers chan string
 	links   map[uint32]*memoryLink
 	failing map[string]error // by what fails
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, root: tree(t.TempDir()), events: make(chan event, 100), expired: make(chan struct{}),
+	w := &world{t: t, root: tree(t.TempDir()), events: make(chan event, 100), expired: make(chan struct{}), release: make(chan struct{}),
 		answers: make(chan string, 100), links: map[uint32]*memoryLink{}, failing: map[string]error{}}
 	w.file("sys/module/target_core_user/parameters/block_netlink", "0")
 	w.file("sys/module/target_core_user/parameters/reset_netlink", "0")
@@ -170,6 +172,14 @@ func newMemoryLink() *memoryLink {
 	return l
 }
 
+// send puts a command without data into the ring, which nobody serves yet.
+func (l *memoryLink) send() {
+	mb := mailboxOf(l.mem)
+	q := (*cmdRequest)(unsafe.Pointer(&l.mem[mb.cmdrOff]))
+	q.lenOp, q.cmdID, q.cdbOff = uint32(responseSize)|opCmd, 1, uint64(mb.cmdrOff)+uint64(requestSize)
+	mb.cmdHead = uint32(responseSize)
+}
+
 func (l *memoryLink) Memory() []byte { return l.mem }
 func (l *memoryLink) Wait() error {
 	if l.damaged {
@@ -215,6 +225,8 @@ func (s testSubtype) Open(d *Device) (Handler, error) {
 		return nil, fmt.Errorf("the pool is full: %w", syscall.ENOSPC)
 	case "fixed":
 		return fixedHandler{s.w, i.Name}, nil
+	case "stuck":
+		return stuckHandler{fixedHandler{s.w, i.Name}}, nil
 	}
 	return testHandler{fixedHandler{s.w, i.Name}}, nil
 }
@@ -226,6 +238,17 @@ type fixedHandler struct {
 
 func (fixedHandler) Serve([]*Command) {}
 func (h fixedHandler) Close()         { h.w.note("close %s", h.name) }
+
+// stuckHandler does not come back before it is let go.
+type stuckHandler struct{ fixedHandler }
+
+func (h stuckHandler) Serve(batch []*Command) {
+	h.w.note("stuck in %s", h.name)
+	<-h.w.release
+	for _, c := range batch {
+		c.Complete(0, nil, All)
+	}
+}
 
 type testHandler struct{ fixedHandler }
 
@@ -570,6 +593,48 @@ func TestStopWithoutService(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("the server waits for a device that nobody serves")
+	}
+}
+
+// TestStopWithAStuckHandler: a handler that does not come back, of a device that is there or of one that was removed, holds up the
+// end of a server no longer than it may, and what the server has is let go.
+func TestStopWithAStuckHandler(t *testing.T) {
+	for name, removed := range map[string]bool{"there": false, "removed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, stop := w.run(Options{CloseTimeout: 20 * time.Millisecond})
+			e := w.device(1, "lun/test/stuck")
+			link := w.links[1]
+			link.send()
+			if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+				t.Fatal(got)
+			}
+			for end := time.Now().Add(patience); !slices.Contains(w.notes(), "stuck in lun"); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the command does not come")
+				}
+			}
+			if removed {
+				if got := w.tell(2, e, Change{}); got != "2 of 101: 0" {
+					t.Error(got)
+				}
+			}
+			end := make(chan error, 1)
+			go func() { end <- stop() }()
+			select {
+			case err := <-end:
+				if err == nil {
+					t.Error("the server says nothing of the handler")
+				}
+			case <-time.After(patience):
+				t.Error("the server waits for the handler")
+			}
+			if v := w.value("sys/module/target_core_user/parameters/block_netlink"); v != "0" || !slices.Contains(w.notes(), "netlink closed") {
+				t.Errorf("the kernel is left with block_netlink=%s; diary %q", v, w.notes())
+			}
+			close(w.release)
+			<-link.gone
+		})
 	}
 }
 
