@@ -160,13 +160,14 @@ type memoryLink struct {
 	once sync.Once
 	gone chan struct{}
 	lost chan struct{} // closed when the device is gone
+	wake chan struct{}
 	// damaged: what the first Wait announces is nothing that a kernel writes.
 	damaged bool
 	closed  func()
 }
 
 func newMemoryLink() *memoryLink {
-	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{})}
+	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{}), wake: make(chan struct{}, 1)}
 	mb := mailboxOf(l.mem)
 	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 1024
 	return l
@@ -191,6 +192,9 @@ func (l *memoryLink) Wait() error {
 		return os.ErrDeadlineExceeded
 	case <-l.lost:
 		return syscall.EIO
+	case <-l.wake:
+		mailboxOf(l.mem).cmdHead = 4
+		return nil
 	}
 }
 func (l *memoryLink) Notify() error { return nil }
@@ -516,6 +520,37 @@ func TestDamagedRing(t *testing.T) {
 	}
 }
 
+// TestDamagedRingNowAndThen: a ring that is reset now and then, which somebody may do by hand, is served again each time.
+func TestDamagedRingNowAndThen(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	e := w.device(1, "lun/test/good")
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	for n := range 3 * maxRepairs {
+		w.mu.Lock()
+		before, link := w.links[1], newMemoryLink()
+		w.links[1] = link
+		w.mu.Unlock()
+		before.wake <- struct{}{}
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			if list := s.Devices(); len(list) == 1 && list[0].link == link && list[0].served() {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the device is not served again behind reset %d", n+1)
+			}
+		}
+		s.mu.Lock()
+		s.repairs[1].last = s.repairs[1].last.Add(-repairMemory)
+		s.mu.Unlock()
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostDevices: the end of a device that nobody told of does not keep its number from the next one, nor what it had.
 func TestLostDevices(t *testing.T) {
 	for name, step := range map[string]func(*world, *Server){
@@ -577,7 +612,7 @@ func TestStopWithoutService(t *testing.T) {
 	}
 	for {
 		s.mu.Lock()
-		givenUp := s.repairs[1] > maxRepairs
+		givenUp := s.repairs[1] != nil && s.repairs[1].count > maxRepairs
 		s.mu.Unlock()
 		if givenUp {
 			break
