@@ -391,13 +391,15 @@ func (s *Server) repair(d *Device, st Subtype) {
 }
 
 func (s *Server) restart(d *Device, i Info, st Subtype) error {
-	if err := s.tree.blockDev(i, true); err != nil {
-		return fmt.Errorf("blocking the device: %w", err)
-	}
+	blocked := s.tree.blockDev(i, true)
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
 	defer cancel()
-	if err := d.Close(ctx); err != nil {
-		return errors.Join(err, s.tree.blockDev(i, false))
+	closed := d.Close(ctx) // in any case: nobody else knows of it any more
+	switch {
+	case blocked != nil:
+		return errors.Join(fmt.Errorf("blocking the device: %w", blocked), closed)
+	case closed != nil:
+		return errors.Join(closed, s.tree.blockDev(i, false))
 	}
 	return s.resume(i, st)
 }

@@ -551,6 +551,41 @@ func TestDamagedRingNowAndThen(t *testing.T) {
 	}
 }
 
+// TestDamagedRingOfARemovedDevice: a device whose folder is gone cannot be blocked, and is closed all the same: what it has is for
+// the next one.
+func TestDamagedRingOfARemovedDevice(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	e := w.device(1, "lun/test/good")
+	link := w.links[1]
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	if err := os.RemoveAll(filepath.Join(string(w.root), w.folder("lun"))); err != nil {
+		t.Fatal(err)
+	}
+	link.wake <- struct{}{}
+	for end := time.Now().Add(patience); len(s.Devices()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the device is still listed")
+		}
+	}
+	if got := w.tell(2, e, Change{}); got != "2 of 101: 0" {
+		t.Error(got)
+	}
+	select {
+	case <-link.gone:
+	default:
+		t.Error("the device is still open")
+	}
+	if n := w.notes(); !slices.Contains(n, "close lun") {
+		t.Errorf("diary %q", n)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostDevices: the end of a device that nobody told of does not keep its number from the next one, nor what it had.
 func TestLostDevices(t *testing.T) {
 	for name, step := range map[string]func(*world, *Server){
