@@ -285,6 +285,7 @@ func (u *unit) manage(m tcmu.TMR) {
 // Close implements tcmu.Handler.
 func (u *unit) Close() {
 	u.exec.Lock()
+	u.su.Medium().WriteThrough = false // the unit may outlive the device
 	u.array.leave(u)
 	u.exec.Unlock()
 	close(u.quit)
