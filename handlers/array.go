@@ -90,6 +90,7 @@ func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 	err = a.join(u, su)
 	u.exec.Unlock()
 	if err != nil {
+		u.setWriteThrough(false)
 		release()
 		return nil, err
 	}

@@ -123,3 +123,41 @@ func TestWriteThroughCopies(t *testing.T) {
 	y.close()
 	z.close()
 }
+
+// lastingHost keeps the unit of a volume when its device goes, as a daemon does, which may export it by another front end then.
+type lastingHost struct {
+	*testHost
+	units map[string]*scsi.Unit
+}
+
+func (h *lastingHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
+	u, info, release, err := h.testHost.OpenVolume(s)
+	if err != nil {
+		return nil, info, release, err
+	}
+	h.units[s.Volume] = u
+	return u, info, func() {}, nil
+}
+
+// TestWriteThroughEnds: what the kernel says of a device's write cache holds for that device alone.
+func TestWriteThroughEnds(t *testing.T) {
+	h := &lastingHost{newHost(t), map[string]*scsi.Unit{}}
+	a := NewArray(h, nil)
+	l := mustOpen(t, a, "gold/x", tcmutest.Options{})
+	off := false
+	if err := a.domainsOf("gold")[0].units[0].Reconfigure(tcmu.Change{WriteCache: &off}); err != nil {
+		t.Fatal(err)
+	}
+	through := func() bool {
+		h.exec.Lock()
+		defer h.exec.Unlock()
+		return h.units["x"].Medium().WriteThrough
+	}
+	if !through() {
+		t.Error("copies to a device without a write cache are not flushed")
+	}
+	l.close()
+	if through() {
+		t.Error("copies to the volume are flushed when its device is gone")
+	}
+}

@@ -64,6 +64,11 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 			c.Complete(scsi.StatusCheckCondition, conflictSense[:], 0)
 			continue
 		}
+		through := u.writeThrough.Load()
+		if through && isModeSelect(c.CDB) && u.dev.Guard(func() { turnWCE(c.CDB[0], c.Data) }) != nil {
+			c.Complete(scsi.StatusCheckCondition, faultSense[:], 0)
+			continue
+		}
 		x, ok := c.Ctx.(*command)
 		if !ok {
 			x = &command{cmd: c, unit: u}
@@ -71,7 +76,7 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 			c.Ctx = x
 		}
 		x.flush, x.synced, x.caches = false, false, false
-		if u.writeThrough.Load() {
+		if through {
 			x.op, x.flush, x.caches = c.CDB[0], forceFUA(c.CDB), isModeSense(c.CDB)
 		}
 		t := &x.task
@@ -280,6 +285,7 @@ func (u *unit) manage(m tcmu.TMR) {
 // Close implements tcmu.Handler.
 func (u *unit) Close() {
 	u.exec.Lock()
+	u.su.Medium().WriteThrough = false // the unit may outlive the device
 	u.array.leave(u)
 	u.exec.Unlock()
 	close(u.quit)

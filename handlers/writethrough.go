@@ -40,10 +40,22 @@ func forceFUA(cdb []byte) (flush bool) {
 // current values, not the default or changeable ones.
 func isModeSense(cdb []byte) bool { return (cdb[0] == 0x1A || cdb[0] == 0x5A) && cdb[2]>>6 == 0 }
 
-// clearWCE takes WCE out of the caching page (SBC-4 6.5.6) in the reply to MODE SENSE.
+// isModeSelect tells whether cdb brings mode pages.
+func isModeSelect(cdb []byte) bool { return cdb[0] == 0x15 || cdb[0] == 0x55 }
+
+// clearWCE takes WCE out of the caching page in the reply to MODE SENSE.
 func clearWCE(op byte, reply [][]byte) {
+	ofCaching(op, reply, func(flags *byte) { *flags &^= bitWCE })
+}
+
+// turnWCE turns WCE round in the caching page of a MODE SELECT: a host that sends what MODE SENSE has reported asks the array for
+// what it has, and one that wants the other value for what cannot be changed.
+func turnWCE(op byte, list [][]byte) { ofCaching(op, list, func(flags *byte) { *flags ^= bitWCE }) }
+
+// ofCaching calls fn with the byte of WCE of each caching page (SBC-4 6.5.6) in the parameters of MODE SENSE or MODE SELECT.
+func ofCaching(op byte, list [][]byte, fn func(flags *byte)) {
 	at := func(i int) *byte {
-		for _, s := range reply {
+		for _, s := range list {
 			if i < len(s) {
 				return &s[i]
 			}
@@ -52,11 +64,11 @@ func clearWCE(op byte, reply [][]byte) {
 		return nil
 	}
 	n := 0
-	for _, s := range reply {
+	for _, s := range list {
 		n += len(s)
 	}
 	page := 4
-	if op == 0x5A {
+	if op == 0x5A || op == 0x55 {
 		page = 8
 		if n < page {
 			return
@@ -73,7 +85,7 @@ func clearWCE(op byte, reply [][]byte) {
 			}
 			length = 4 + (int(*at(page + 2))<<8 | int(*at(page + 3)))
 		} else if code&pageMode == 0x08 {
-			*at(page + 2) &^= bitWCE
+			fn(at(page + 2))
 		}
 		page += length
 	}

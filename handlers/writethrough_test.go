@@ -163,6 +163,49 @@ func TestWriteThrough(t *testing.T) {
 	}
 }
 
+// TestModeSelectOfCache: MODE SELECT takes the caching page as MODE SENSE reports it, and refuses the other WCE.
+func TestModeSelectOfCache(t *testing.T) {
+	a := NewArray(newHost(t), nil)
+	for _, scatter := range []bool{false, true} {
+		l := mustOpen(t, a, "gold/x", tcmutest.Options{Scatter: scatter, Seed: 1})
+		u := a.domainsOf("gold")[0].units[0]
+		for _, on := range []bool{true, false, true} {
+			if err := u.Reconfigure(tcmu.Change{WriteCache: &on}); err != nil {
+				t.Fatal(err)
+			}
+			for _, short := range []bool{true, false} {
+				for _, pages := range []byte{0x08, 0x3F} {
+					sense, head := []byte{0x1A, 8, pages, 0, 255, 0}, 4
+					if !short {
+						sense, head = []byte{0x5A, 8, pages, 0, 0, 0, 0, 0, 255, 0}, 8
+					}
+					b := l.do(sense, nil, 255)
+					n := int(b[0]) + 1
+					if !short {
+						n = int(b[1]) + 2
+					}
+					b = b[:n]
+					clear(b[:head])
+					at := head
+					for b[at]&0x3F != 0x08 {
+						at += 2 + int(b[at+1])
+					}
+					send := []byte{0x15, 0x10, 0, 0, byte(n), 0}
+					if !short {
+						send = []byte{0x55, 0x10, 0, 0, 0, 0, 0, 0, byte(n), 0}
+					}
+					if got := l.send(send, bytes.Clone(b), 0).Wait(); got.Status != scsi.StatusGood {
+						t.Errorf("write cache %t, %x: what MODE SENSE reports ends with %#x, sense %x", on, send, got.Status, got.Sense)
+					}
+					b[at+2] ^= bitWCE
+					l.fails(5, 0x2600, send, b, 0)
+				}
+			}
+		}
+		l.close()
+	}
+}
+
 // TestFlushReportsNoAttention: a command that has been carried out does not end with a unit attention condition that came up
 // meanwhile, which the next one reports. A flush that fails is its end.
 func TestFlushReportsNoAttention(t *testing.T) {

@@ -37,7 +37,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	ending  bool                     // guarded by mu: nothing new is begun
-	repairs map[uint32]int           // guarded by mu; by minor: how often the ring was reset
+	repairs map[uint32]*repairs      // guarded by mu; by minor
 	devices map[uint32]*Device       // guarded by mu; by minor
 	busy    map[uint32]chan struct{} // guarded by mu; by minor: closed when the last event of it is dealt with
 	work    sync.WaitGroup           // events
@@ -83,7 +83,7 @@ func Start(opt Options) (*Server, error) {
 
 func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)) (*Server, error) {
 	s := &Server{opt: opt, log: opt.Log, tree: root, nl: nl, link: link,
-		repairs: map[uint32]int{}, devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
+		repairs: map[uint32]*repairs{}, devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -342,9 +342,27 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 	return nil
 }
 
-// maxRepairs is how often the ring of one device is reset. What damages it more often
-// than that does not stop.
-const maxRepairs = 3
+// maxRepairs is how often the ring of one device is reset, with less than repairMemory between two of them. What damages it
+// more often than that does not stop.
+const (
+	maxRepairs   = 3
+	repairMemory = 10 * time.Minute
+)
+
+// repairs are the resets of a ring.
+type repairs struct {
+	count int
+	last  time.Time
+}
+
+// another counts one more, and returns how many there were of late.
+func (r *repairs) another(now time.Time) int {
+	if now.Sub(r.last) >= repairMemory {
+		r.count = 0
+	}
+	r.count, r.last = r.count+1, now
+	return r.count
+}
 
 // repair takes a device over anew, as another process would after a crash: its ring
 // is reset, and initiators send again what was in it.
@@ -352,8 +370,10 @@ func (s *Server) repair(d *Device, st Subtype) {
 	i := d.Info()
 	s.mu.Lock()
 	current := s.devices[i.Minor] == d
-	s.repairs[i.Minor]++
-	n := s.repairs[i.Minor]
+	if s.repairs[i.Minor] == nil {
+		s.repairs[i.Minor] = &repairs{}
+	}
+	n := s.repairs[i.Minor].another(time.Now())
 	if current && n <= maxRepairs {
 		delete(s.devices, i.Minor)
 	}
@@ -371,13 +391,15 @@ func (s *Server) repair(d *Device, st Subtype) {
 }
 
 func (s *Server) restart(d *Device, i Info, st Subtype) error {
-	if err := s.tree.blockDev(i, true); err != nil {
-		return fmt.Errorf("blocking the device: %w", err)
-	}
+	blocked := s.tree.blockDev(i, true)
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
 	defer cancel()
-	if err := d.Close(ctx); err != nil {
-		return errors.Join(err, s.tree.blockDev(i, false))
+	closed := d.Close(ctx) // in any case: nobody else knows of it any more
+	switch {
+	case blocked != nil:
+		return errors.Join(fmt.Errorf("blocking the device: %w", blocked), closed)
+	case closed != nil:
+		return errors.Join(closed, s.tree.blockDev(i, false))
 	}
 	return s.resume(i, st)
 }
@@ -476,12 +498,27 @@ func (s *Server) closeAll() error {
 	s.mu.Lock()
 	clear(s.devices)
 	s.mu.Unlock()
-	s.serving.Wait()
+	errs = append(errs, s.awaitServed(ctx))
 	// A device that is made while there is no server does not wait for one.
 	errs = append(errs, s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
 	s.bus.close()
 	s.lock.release()
 	return errors.Join(errs...)
+}
+
+// awaitServed waits until no ring is served any more, those of removed devices included, or for ctx.
+func (s *Server) awaitServed(ctx context.Context) error {
+	served := make(chan struct{})
+	go func() {
+		s.serving.Wait()
+		close(served)
+	}()
+	select {
+	case <-served:
+		return nil
+	case <-ctx.Done():
+		return errors.New("tcmu: a handler is still at work")
+	}
 }
 
 // leave closes a device that stays in the kernel.

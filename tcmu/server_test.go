@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // patience is how long a test waits before it calls a thing missing: a busy machine is no failure.
@@ -27,13 +28,14 @@ type world struct {
 	diary   []string
 	events  chan event
 	expired chan struct{}
+	release chan struct{} // closed when handlers that are stuck shall go on
 	answers chan string
 	links   map[uint32]*memoryLink
 	failing map[string]error // by what fails
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, root: tree(t.TempDir()), events: make(chan event, 100), expired: make(chan struct{}),
+	w := &world{t: t, root: tree(t.TempDir()), events: make(chan event, 100), expired: make(chan struct{}), release: make(chan struct{}),
 		answers: make(chan string, 100), links: map[uint32]*memoryLink{}, failing: map[string]error{}}
 	w.file("sys/module/target_core_user/parameters/block_netlink", "0")
 	w.file("sys/module/target_core_user/parameters/reset_netlink", "0")
@@ -158,16 +160,25 @@ type memoryLink struct {
 	once sync.Once
 	gone chan struct{}
 	lost chan struct{} // closed when the device is gone
+	wake chan struct{}
 	// damaged: what the first Wait announces is nothing that a kernel writes.
 	damaged bool
 	closed  func()
 }
 
 func newMemoryLink() *memoryLink {
-	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{})}
+	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{}), lost: make(chan struct{}), wake: make(chan struct{}, 1)}
 	mb := mailboxOf(l.mem)
 	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 1024
 	return l
+}
+
+// send puts a command without data into the ring, which nobody serves yet.
+func (l *memoryLink) send() {
+	mb := mailboxOf(l.mem)
+	q := (*cmdRequest)(unsafe.Pointer(&l.mem[mb.cmdrOff]))
+	q.lenOp, q.cmdID, q.cdbOff = uint32(responseSize)|opCmd, 1, uint64(mb.cmdrOff)+uint64(requestSize)
+	mb.cmdHead = uint32(responseSize)
 }
 
 func (l *memoryLink) Memory() []byte { return l.mem }
@@ -181,6 +192,9 @@ func (l *memoryLink) Wait() error {
 		return os.ErrDeadlineExceeded
 	case <-l.lost:
 		return syscall.EIO
+	case <-l.wake:
+		mailboxOf(l.mem).cmdHead = 4
+		return nil
 	}
 }
 func (l *memoryLink) Notify() error { return nil }
@@ -215,6 +229,8 @@ func (s testSubtype) Open(d *Device) (Handler, error) {
 		return nil, fmt.Errorf("the pool is full: %w", syscall.ENOSPC)
 	case "fixed":
 		return fixedHandler{s.w, i.Name}, nil
+	case "stuck":
+		return stuckHandler{fixedHandler{s.w, i.Name}}, nil
 	}
 	return testHandler{fixedHandler{s.w, i.Name}}, nil
 }
@@ -226,6 +242,17 @@ type fixedHandler struct {
 
 func (fixedHandler) Serve([]*Command) {}
 func (h fixedHandler) Close()         { h.w.note("close %s", h.name) }
+
+// stuckHandler does not come back before it is let go.
+type stuckHandler struct{ fixedHandler }
+
+func (h stuckHandler) Serve(batch []*Command) {
+	h.w.note("stuck in %s", h.name)
+	<-h.w.release
+	for _, c := range batch {
+		c.Complete(0, nil, All)
+	}
+}
 
 type testHandler struct{ fixedHandler }
 
@@ -493,6 +520,72 @@ func TestDamagedRing(t *testing.T) {
 	}
 }
 
+// TestDamagedRingNowAndThen: a ring that is reset now and then, which somebody may do by hand, is served again each time.
+func TestDamagedRingNowAndThen(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	e := w.device(1, "lun/test/good")
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	for n := range 3 * maxRepairs {
+		w.mu.Lock()
+		before, link := w.links[1], newMemoryLink()
+		w.links[1] = link
+		w.mu.Unlock()
+		before.wake <- struct{}{}
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			if list := s.Devices(); len(list) == 1 && list[0].link == link && list[0].served() {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the device is not served again behind reset %d", n+1)
+			}
+		}
+		s.mu.Lock()
+		s.repairs[1].last = s.repairs[1].last.Add(-repairMemory)
+		s.mu.Unlock()
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDamagedRingOfARemovedDevice: a device whose folder is gone cannot be blocked, and is closed all the same: what it has is for
+// the next one.
+func TestDamagedRingOfARemovedDevice(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	e := w.device(1, "lun/test/good")
+	link := w.links[1]
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	if err := os.RemoveAll(filepath.Join(string(w.root), w.folder("lun"))); err != nil {
+		t.Fatal(err)
+	}
+	link.wake <- struct{}{}
+	for end := time.Now().Add(patience); len(s.Devices()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the device is still listed")
+		}
+	}
+	if got := w.tell(2, e, Change{}); got != "2 of 101: 0" {
+		t.Error(got)
+	}
+	select {
+	case <-link.gone:
+	default:
+		t.Error("the device is still open")
+	}
+	if n := w.notes(); !slices.Contains(n, "close lun") {
+		t.Errorf("diary %q", n)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostDevices: the end of a device that nobody told of does not keep its number from the next one, nor what it had.
 func TestLostDevices(t *testing.T) {
 	for name, step := range map[string]func(*world, *Server){
@@ -554,7 +647,7 @@ func TestStopWithoutService(t *testing.T) {
 	}
 	for {
 		s.mu.Lock()
-		givenUp := s.repairs[1] > maxRepairs
+		givenUp := s.repairs[1] != nil && s.repairs[1].count > maxRepairs
 		s.mu.Unlock()
 		if givenUp {
 			break
@@ -570,6 +663,48 @@ func TestStopWithoutService(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("the server waits for a device that nobody serves")
+	}
+}
+
+// TestStopWithAStuckHandler: a handler that does not come back, of a device that is there or of one that was removed, holds up the
+// end of a server no longer than it may, and what the server has is let go.
+func TestStopWithAStuckHandler(t *testing.T) {
+	for name, removed := range map[string]bool{"there": false, "removed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, stop := w.run(Options{CloseTimeout: 20 * time.Millisecond})
+			e := w.device(1, "lun/test/stuck")
+			link := w.links[1]
+			link.send()
+			if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+				t.Fatal(got)
+			}
+			for end := time.Now().Add(patience); !slices.Contains(w.notes(), "stuck in lun"); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the command does not come")
+				}
+			}
+			if removed {
+				if got := w.tell(2, e, Change{}); got != "2 of 101: 0" {
+					t.Error(got)
+				}
+			}
+			end := make(chan error, 1)
+			go func() { end <- stop() }()
+			select {
+			case err := <-end:
+				if err == nil {
+					t.Error("the server says nothing of the handler")
+				}
+			case <-time.After(patience):
+				t.Error("the server waits for the handler")
+			}
+			if v := w.value("sys/module/target_core_user/parameters/block_netlink"); v != "0" || !slices.Contains(w.notes(), "netlink closed") {
+				t.Errorf("the kernel is left with block_netlink=%s; diary %q", v, w.notes())
+			}
+			close(w.release)
+			<-link.gone
+		})
 	}
 }
 

@@ -125,8 +125,14 @@ func (k *kernelDoor) find(g *ioGroup, s handlers.VolumeSpec) (*array.Volume, err
 	if e := g.exports.list(v); len(e) > 0 {
 		return nil, fmt.Errorf("volume %q is LUN %d of the iSCSI portal; run first: arraysim export remove %s", s.Volume, e[0].LUN, s.Volume)
 	}
-	if g.exports.units[v.ID()] == nil {
+	u := g.exports.units[v.ID()]
+	if u == nil {
 		return nil, fmt.Errorf("volume %q is being deleted", s.Volume)
+	}
+	// The kernel has reservations of its own and passes no command of them on: this one would exclude all its initiators for good.
+	if u.Reservation().Reserved() && !s.Resumed {
+		return nil, fmt.Errorf("volume %q has a persistent reservation of an initiator of the iSCSI portal; export it again, "+
+			"and release it from there (sg_persist)", s.Volume)
 	}
 	if by := g.exports.kernel[v.ID()]; by != "" {
 		return nil, fmt.Errorf("volume %q is the kernel's device %s already", s.Volume, by)

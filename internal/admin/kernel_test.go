@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/handlers"
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // TestKernelDoor: which volumes the kernel may have, and what that keeps others from.
@@ -87,6 +89,62 @@ func TestKernelDoor(t *testing.T) {
 	if _, _, _, err := k.OpenVolume(thick); err == nil || !strings.Contains(err.Error(), "is thin") {
 		t.Errorf("a thin volume as a thick one: %v", err)
 	}
+}
+
+// TestKernelDoorOfReservedVolume: the kernel does not get a volume that a host of the portal has left reserved. Nobody could use it, and
+// nobody release it, because the kernel keeps commands of reservations to itself.
+func TestKernelDoorOfReservedVolume(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	ctx := t.Context()
+	k := &kernelDoor{d: r.d}
+	spec := handlers.VolumeSpec{Pool: "slow", Volume: "s", Size: 16 << 20, BlockSize: 512, Owner: "tcm-user/0/lun"}
+	reserve := func(action byte, key, next uint64) {
+		list := binary.BigEndian.AppendUint64(nil, key)
+		list = append(binary.BigEndian.AppendUint64(list, next), make([]byte, 8)...)
+		g := r.d.groups[0]
+		g.exec.Lock()
+		n := g.target.OpenNexus("iqn.2026-01.host:a", "iqn.2026-01.host:a,i,0x1", 1)
+		g.exec.Unlock()
+		defer func() {
+			g.exec.Lock()
+			n.Close(func() {})
+			g.exec.Unlock()
+		}()
+		for range 4 { // the first ones hear of unit attentions
+			end := make(chan struct{})
+			task := &scsi.Task{LUN: 6 << 48, CDB: []byte{0x5F, action, 1, 0, 0, 0, 0, 0, 24, 0}, DataOut: [][]byte{list}, Bufs: buffers{},
+				Done: func(*scsi.Task) { close(end) }}
+			g.exec.Lock()
+			n.Submit([]*scsi.Task{task})
+			g.exec.Unlock()
+			if <-end; task.Status == scsi.StatusGood {
+				return
+			}
+		}
+		t.Fatalf("service action %d of PERSISTENT RESERVE OUT fails", action)
+	}
+	exported := func(while func()) {
+		t.Helper()
+		if err := r.AddExport(ctx, Export{Volume: "s", LUN: 6}); err != nil {
+			t.Fatal(err)
+		}
+		while()
+		if err := r.RemoveExport(ctx, "s", -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exported(func() { reserve(0, 0, 7); reserve(1, 7, 0) })
+	for what, err := range map[string]error{"check": k.CheckVolume(spec), "open": func() error { _, _, _, err := k.OpenVolume(spec); return err }()} {
+		if err == nil || !strings.Contains(err.Error(), "persistent reservation") {
+			t.Errorf("%s of a reserved volume: %v", what, err)
+		}
+	}
+	exported(func() { reserve(3, 7, 0) })
+	_, _, release, err := k.OpenVolume(spec)
+	if err != nil {
+		t.Fatalf("without the reservation: %v", err)
+	}
+	release()
 }
 
 func names(t *testing.T, r *running) []string {
