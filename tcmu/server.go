@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -187,8 +188,36 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
-	s.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	defer cancel()
+	if !within(ctx, s.work.Wait) {
+		err = errors.Join(err, fmt.Errorf("tcmu: what the kernel asked for did not end in time: %s", s.unanswered()))
+	}
 	return errors.Join(err, s.closeAll())
+}
+
+// unanswered names the devices with requests of the kernel that are being dealt with.
+func (s *Server) unanswered() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for minor := range s.busy {
+		names = append(names, uioName(minor))
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// within calls fn and waits for its end, or for ctx: what hangs in the kernel has no end. It reports whether fn has ended.
+func within(ctx context.Context, fn func()) bool {
+	end := make(chan struct{})
+	go func() { fn(); close(end) }()
+	select {
+	case <-end:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // lastEvents is how long the server listens after it has told the kernel to send
@@ -484,41 +513,59 @@ func (s *Server) reconfigure(i Info, c Change) error {
 	return nil
 }
 
-// closeAll ends all devices at once.
+// closeGrace is how much longer than CloseTimeout the server waits for a device, whose own end is to be heard.
+const closeGrace = 5 * time.Second
+
+// closeAll ends all devices at once. A device, or the kernel, that does not answer in time is left alone and named in the
+// error: its thread may hang in the kernel. Then the lock stays taken until this process ends.
 func (s *Server) closeAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
 	defer cancel()
+	last, stop := context.WithTimeout(context.Background(), s.opt.CloseTimeout+closeGrace)
+	defer stop()
 	devices := s.Devices()
-	errs := make([]error, len(devices))
-	var wg sync.WaitGroup
+	ends := make([]chan error, len(devices))
 	for n, d := range devices {
-		wg.Go(func() { errs[n] = s.leave(ctx, d) })
+		ends[n] = make(chan error, 1)
+		go func() { ends[n] <- s.leave(ctx, d) }()
 	}
-	wg.Wait()
+	var errs []error
+	hang := false
+	for n, d := range devices {
+		select {
+		case err := <-ends[n]:
+			errs = append(errs, err)
+		case <-last.Done():
+			hang = true
+			errs = append(errs, fmt.Errorf("tcmu: %s: its end hangs in the kernel", d))
+		}
+	}
 	s.mu.Lock()
 	clear(s.devices)
 	s.mu.Unlock()
-	errs = append(errs, s.awaitServed(ctx))
+	if !within(last, s.serving.Wait) { // errs names its device, unless it was repaired or removed meanwhile
+		if hang = true; errors.Join(errs...) == nil {
+			errs = append(errs, errors.New("tcmu: a handler is still at work"))
+		}
+	}
 	// A device that is made while there is no server does not wait for one.
-	errs = append(errs, s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
+	farewell := make(chan error, 1)
+	go func() {
+		farewell <- errors.Join(s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
+	}()
+	select {
+	case err := <-farewell:
+		errs = append(errs, err)
+	case <-time.After(closeGrace):
+		hang = true
+		errs = append(errs, errors.New("tcmu: the parameters of the kernel's module cannot be written: that hangs in the kernel"))
+	}
+	if hang {
+		return errors.Join(errs...)
+	}
 	s.bus.close()
 	s.lock.release()
 	return errors.Join(errs...)
-}
-
-// awaitServed waits until no ring is served any more, those of removed devices included, or for ctx.
-func (s *Server) awaitServed(ctx context.Context) error {
-	served := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(served)
-	}()
-	select {
-	case <-served:
-		return nil
-	case <-ctx.Done():
-		return errors.New("tcmu: a handler is still at work")
-	}
 }
 
 // leave closes a device that stays in the kernel.

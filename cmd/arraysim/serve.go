@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,9 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 )
 
+// lastWords is how long the error of a stop that hangs may take to be printed.
+const lastWords = time.Second
+
 func (a *app) serve() *cobra.Command {
 	var listen, metrics, volumes, profile, record string
 	var interval time.Duration
@@ -22,8 +26,10 @@ func (a *app) serve() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
 		Short: "Run the array",
-		Long: `serve runs the array until SIGINT or SIGTERM. It then closes the sessions and destages dirty data.
-A second signal stops it immediately: dirty data stays in NVRAM, and the next start recovers it.
+		Long: `serve runs the array until SIGINT or SIGTERM. It then closes the sessions and destages dirty data,
+for at most two and a half minutes; the rest stays in NVRAM, and the next start recovers it. A stop
+that hangs, as on a disk that does not answer, ends with an error that names what it waits for.
+A second signal stops it immediately: dirty data stays in NVRAM.
 
 Without a configuration file, a new data folder gets two pools and five volumes. --listen and
 --metrics override the configuration, whose defaults are 127.0.0.1:3260 and 127.0.0.1:9400.`,
@@ -77,12 +83,16 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 				cfg.Record.Keep = keep
 			}
 			ctx, hurry := signals()
-			return admin.Serve(ctx, cfg, admin.Environment{
+			err := admin.Serve(ctx, cfg, admin.Environment{
 				Out:     cmd.OutOrStdout(),
 				Command: calledAs(),
 				Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 				Hurry:   hurry,
 			})
+			if errors.Is(err, admin.ErrHangs) { // perhaps nobody reads what is printed, either
+				time.AfterFunc(lastWords, func() { os.Exit(exitFailed) })
+			}
+			return err
 		}),
 	}
 	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)

@@ -71,7 +71,10 @@ type daemon struct {
 	connects radosConnects // nil: librados; for tests
 
 	passed                  passedSockets
-	endWatchdog             func() // set when the daemon is ready
+	ending                  *ending
+	starting                atomic.Pointer[StartStatus] // nil: nothing is known of the start
+	opened                  atomic.Bool                 // groups has all that there are
+	endWatchdog             func()                      // set when the daemon is ready
 	unheard                 sync.Once
 	opening                 *opening // nil: of a store that is no pool
 	lines                   *lines   // of such a store; nil: there is none
@@ -102,10 +105,11 @@ func Serve(ctx context.Context, cfg *Config, env Environment) error {
 }
 
 func newDaemon(cfg *Config, env Environment) *daemon {
-	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}, moves: moves{leave: make(chan struct{}), limit: moveLimit}}
+	return &daemon{cfg: cfg, env: env, log: env.Log, ending: newEnding(), closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}, moves: moves{leave: make(chan struct{}), limit: moveLimit}}
 }
 
-func (d *daemon) run(ctx context.Context) (err error) {
+// work is all that the daemon does; see run.
+func (d *daemon) work(ctx context.Context) (err error) {
 	moved := false
 	defer d.leavePeers()
 	if !d.follows {
@@ -121,7 +125,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		case errors.Is(err, block.ErrFenced), d.hurried():
 			d.front.Load().cut()
 		default:
-			d.front.Load().end()
+			d.front.Load().endNaming(d.waitsFor)
 		}
 		d.endForward()
 		if !moved {
@@ -165,7 +169,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 			return ended
 		}
 		err = errors.Join(err, ended)
-	case d.data != nil && d.data.store != nil && d.data.kind == storeRados: // another node may have it, and must not find it locked
+	case d.data != nil && d.data.store != nil && (d.data.kind == storeRados || onlyCanceled(err)): // another node may have it, and must not find it locked
 		d.first.Stop()
 		err = errors.Join(err, d.data.close())
 	}
@@ -209,7 +213,7 @@ func (d *daemon) open(ctx context.Context) error {
 				return err
 			}
 		}
-		g, err := d.openGroup(data, exec)
+		g, err := d.openGroup(ctx, data, exec)
 		if g != nil {
 			d.groups = append(d.groups, g)
 		}
@@ -228,6 +232,7 @@ func (d *daemon) open(ctx context.Context) error {
 	for _, g := range d.groups {
 		g.show()
 	}
+	d.opened.Store(true)
 	return nil
 }
 
@@ -346,7 +351,11 @@ func (d *daemon) stop(ready bool) error {
 			}
 			d.log.Error("a listener ended", "error", err)
 		case <-d.env.Hurry:
-			d.log.Warn("stopped at once", "dirty", d.dirty().Human(), "where", "in NVRAM; the next start finds it")
+			left := "unknown: an executor is held"
+			if dirty, ok := soon(d.dirty); ok {
+				left = dirty.Human()
+			}
+			d.log.Warn("stopped at once", "dirty", left, "where", "in NVRAM; the next start finds it")
 			return nil
 		}
 	}
@@ -354,6 +363,7 @@ func (d *daemon) stop(ready bool) error {
 
 // beginStop says that the daemon stops: nothing begins any more.
 func (d *daemon) beginStop() {
+	d.ending.begin()
 	d.close.Do(func() { close(d.closing) })
 	d.changeMu.Lock()
 	d.stopping = true
@@ -404,11 +414,14 @@ func (d *daemon) hurried() bool {
 }
 
 func (d *daemon) windDown(ready bool) error {
+	at := d.ending.at
 	if d.kernel != nil {
+		at("closing the TCMU front end")
 		d.log.Info("stopping: closing the TCMU front end", "devices", len(d.kernel.server.Devices()))
 		d.kernel.close()
 	}
 	if d.portal != nil {
+		at("closing sessions")
 		if heir := d.moves.heir(); heir != nil {
 			d.log.Info("the array moves", "node", heir.Name, "id", heir.ID, "sessions", len(d.portal.Sessions()))
 			if err := d.front.Load().leave(); err != nil {
@@ -417,7 +430,7 @@ func (d *daemon) windDown(ready bool) error {
 			d.standBehind()
 		} else {
 			d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
-			d.front.Load().end()
+			d.front.Load().endNaming(d.waitsFor)
 		}
 		if d.links != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
@@ -427,7 +440,9 @@ func (d *daemon) windDown(ready bool) error {
 			cancel()
 		}
 	}
+	at("ending the links to other arrays")
 	d.leavePeers()
+	at("ending changes")
 	for _, g := range d.groups {
 		g.withdraw()
 	}
@@ -439,6 +454,7 @@ func (d *daemon) windDown(ready bool) error {
 	if ready && !d.hurried() && d.moves.heir() == nil { // the log of an array that moves is the next owner's, too
 		d.drain()
 	}
+	at("ending the page, the API and what records")
 	for _, s := range []*http.Server{d.admin, d.metrics} {
 		if s != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -450,13 +466,17 @@ func (d *daemon) windDown(ready bool) error {
 	}
 	d.background.Wait()
 	var err error
+	at("saving counters")
 	if ready {
 		err = d.saveCounters()
 	}
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
+	at("the array's last checkpoint, and the flush of NVRAM")
 	err = errors.Join(err, d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }))
+	left := d.dirty()
+	at("closing the stores")
 	if ready {
 		d.endWatchdog()
 	}
@@ -465,8 +485,12 @@ func (d *daemon) windDown(ready bool) error {
 	}
 	for _, g := range slices.Backward(d.groups) { // the first one's folder is locked until all others are closed
 		err = errors.Join(err, g.close())
+		at("closing the stores")
 	}
-	if err == nil {
+	switch {
+	case err == nil && left > 0 && d.moves.heir() == nil:
+		d.log.Info("stopped", "left", left.Human(), "where", "in NVRAM; the next start finds it")
+	case err == nil:
 		d.log.Info("stopped")
 	}
 	return err
@@ -481,38 +505,4 @@ func (d *daemon) beside(fn func(g *ioGroup) error) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// drainPatience is for how long a stop waits while nothing can be destaged, as in a pool that is full.
-const drainPatience = time.Minute
-
-// drain destages what is dirty, and says how far it is. When nothing gets there any more the rest stays in NVRAM.
-func (d *daemon) drain() {
-	drained := make(chan error, 1)
-	go func() {
-		drained <- d.beside(func(g *ioGroup) error {
-			return g.await(func(done func(error)) { g.array.Drain(func() { done(nil) }) })
-		})
-	}()
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	var least Size
-	var since time.Time
-	for {
-		select {
-		case <-drained:
-			return
-		case <-t.C:
-			left := d.dirty()
-			d.notify("STATUS=Destaging, " + left.Human() + " left")
-			if since.IsZero() || left < least {
-				least, since = left, time.Now()
-			}
-			if time.Since(since) >= drainPatience {
-				d.log.Warn("nothing can be destaged; dirty data stays in NVRAM, where the next start finds it", "left", left.Human())
-				return
-			}
-			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
-		}
-	}
 }

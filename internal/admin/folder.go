@@ -127,11 +127,11 @@ const (
 )
 
 // openArray recovers the array or makes a new one. A profile gives its mdisks their
-// service times and the cache its policy.
-func (f *folder) openArray(x block.Executor, cache Size, discard bool, prof *profile.Profile) (*array.Array, error) {
+// service times and the cache its policy. progress hears how far that is, and ends it with an error.
+func (f *folder) openArray(x block.Executor, cache Size, discard bool, prof *profile.Profile, progress func(array.Progress) error) (*array.Array, error) {
 	var id [8]byte
 	rand.Read(id[:]) // never fails (crypto/rand)
-	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:]), Discard: discard}
+	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:]), Discard: discard, Progress: progress}
 	if !f.memory {
 		opt.Policy.DestagePages, opt.Policy.Round = diskPages, diskRound
 	}

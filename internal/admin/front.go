@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
@@ -23,6 +25,8 @@ type front struct {
 
 	// patience is how long what is under way may take to end where it has to; zero: adoptTime, and then sessionTimeout.
 	patience time.Duration
+
+	severed atomic.Bool // sessions did not end in time: nobody waits for them any more
 
 	mu     sync.Mutex
 	serves bool        // guarded by mu: hosts are let in
@@ -176,14 +180,17 @@ func (f *front) adopt(handlers []iscsi.Handler) {
 }
 
 // end closes sessions and portal. It may be called several times.
-func (f *front) end() {
-	if f == nil {
+func (f *front) end() { f.endNaming(f.busy) }
+
+// endNaming is end that names what sessions wait for that do not end in time.
+func (f *front) endNaming(waitsFor func() []string) {
+	if f == nil || f.severed.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
 	defer cancel()
-	if err := f.portal.Shutdown(ctx); err != nil {
-		f.log.Warn("sessions did not end in time and were cut off")
+	if err := f.portal.Shutdown(ctx); err != nil && !f.severed.Swap(true) {
+		f.log.Warn("sessions did not end in time and were cut off", "waits_for", strings.Join(waitsFor(), "; "))
 	}
 	f.closePorts() // those that were never served
 	f.loops.Wait()

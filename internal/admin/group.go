@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ type ioGroup struct {
 
 // openGroup recovers the array of a group and makes its target. What it returns is to be closed, also
 // with an error; nil is not.
-func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
+func (d *daemon) openGroup(ctx context.Context, data *folder, exec *block.Live) (*ioGroup, error) {
 	var cache Size
 	var policy []byte // what that of all groups was changed to: the first one's is the truth
 	var err error
@@ -62,7 +63,7 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		return nil, err
 	}
 	g := &ioGroup{number: data.number, log: d.log, closing: d.closing, data: data, cache: cache, exec: exec}
-	if g.array, err = data.openArray(exec, cache, *d.cfg.Discard, d.profile); err != nil {
+	if g.array, err = data.openArray(exec, cache, *d.cfg.Discard, d.profile, d.starts(ctx, data)); err != nil {
 		return nil, err
 	}
 	args := []any{"data", data.path, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(g.array.Volumes())}

@@ -86,7 +86,7 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 			return r, err
 		}
 		defer func() { err = errors.Join(err, g.close()) }()
-		if g.array, err = part.openArray(g.exec, whole.CacheBytes, false, nil); err != nil {
+		if g.array, err = part.openArray(g.exec, whole.CacheBytes, false, nil, opt.starts(ctx)); err != nil {
 			return r, err
 		}
 		if i == 0 {
@@ -106,6 +106,18 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 	r = report(all)
 	r.Offline = true
 	return r, nil
+}
+
+// starts returns who hears of a start, which ends with ctx.
+func (opt *CheckOptions) starts(ctx context.Context) func(array.Progress) error {
+	var told time.Time
+	return func(p array.Progress) error {
+		if now := time.Now(); p.Pool != "" && now.Sub(told) >= startTold {
+			told = now
+			fmt.Fprintf(opt.Log, "%s of pool %s, because thick volumes need its space: %d pages of maps so far\n", p.Step, p.Pool, p.Collected)
+		}
+		return ctx.Err()
+	}
 }
 
 // inGroup says of each problem in which of n I/O groups it is.

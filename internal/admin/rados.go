@@ -100,7 +100,7 @@ func onlyCanceled(err error) bool {
 		list := e.Unwrap()
 		return len(list) > 0 && !slices.ContainsFunc(list, func(err error) bool { return !onlyCanceled(err) })
 	}
-	return err == rados.ErrCanceled || onlyCanceled(errors.Unwrap(err))
+	return err == rados.ErrCanceled || err == errStopped || onlyCanceled(errors.Unwrap(err))
 }
 
 // isClosed reports whether a channel is closed.

@@ -113,14 +113,7 @@ func (d *daemon) eager() bool { return d.front.Load().waiting() }
 
 // begin shows the state from now on, and returns who hears of what the process waits for. The folder is locked.
 func (o *opening) begin(f *folder) func(rados.Standby) {
-	o.data = f
-	if l, err := f.listen(); err != nil {
-		o.d.log.Warn("nobody can ask this process for its state before it serves", "error", err)
-	} else {
-		o.mu.Lock()
-		o.http = o.d.serveHTTP("admin", l, o)
-		o.mu.Unlock()
-	}
+	o.serve(f)
 	o.loops.Go(o.tellNews)
 	o.loops.Go(func() {
 		for {
@@ -133,6 +126,19 @@ func (o *opening) begin(f *folder) func(rados.Standby) {
 		}
 	})
 	return o.see
+}
+
+// serve shows the state on the admin socket of a folder.
+func (o *opening) serve(f *folder) {
+	o.data = f
+	l, err := f.listen()
+	if err != nil {
+		o.d.log.Warn("nobody can ask this process for its state before it serves", "error", err)
+		return
+	}
+	o.mu.Lock()
+	o.http = o.d.serveHTTP("admin", l, o)
+	o.mu.Unlock()
 }
 
 // tellNews tells systemd what changes, and every now and then that the process goes on.
@@ -275,12 +281,15 @@ func (o *opening) status() *OwnershipStatus {
 // ServeHTTP answers with the state.
 func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	own := o.status()
+	if o.d.cfg.Store != storeRados { // nobody else can have the array
+		own = nil
+	}
 	o.mu.Lock()
 	forward := o.d.forward
 	o.mu.Unlock()
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
 		why := "this process is opening the array, and does not serve it yet; ask again"
-		if own.State == StateStandingBy {
+		if own != nil && own.State == StateStandingBy {
 			why = "this process stands by: the array is open in " + own.Owner + "; ask that one"
 		}
 		writeProblem(w, http.StatusServiceUnavailable, why)
@@ -289,7 +298,7 @@ func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := o.d.cfg
 	w.Header().Set("Content-Type", "application/json")
 	status := &Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
-		Targets: []string{}, Mirrored: true, Ownership: own}
+		Targets: []string{}, Mirrored: true, Ownership: own, Start: o.d.starting.Load()}
 	if forward != nil {
 		status.Portal, status.Targets, status.Nodes = forward.portalName(), []string{c.Portal.Target}, forward.nodes()
 	}

@@ -242,11 +242,21 @@ func WriteStatus(w io.Writer, s Status) {
 			t.row("fault", o.fault())
 		}
 		if o.State == StateStandingBy || o.State == StateTakingOver || o.State == StateOpening {
+			if s.Start != nil {
+				t.row("start", s.Start.line())
+			}
 			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
 			writeNodes(t, s)
 			t.Flush()
 			return
 		}
+	}
+	if s.Start != nil && s.Ownership == nil {
+		t.row("state", StateOpening)
+		t.row("start", s.Start.line())
+		t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
+		t.Flush()
+		return
 	}
 	if s.Store == storeNone {
 		writeNodes(t, s)

@@ -133,6 +133,8 @@ type Status struct {
 	Mirrored bool `json:"mirrored"`
 	// Ownership is of an array in a Ceph pool that several processes may serve; nil: there is none.
 	Ownership *OwnershipStatus `json:"ownership,omitempty"`
+	// Start is what a process is at that does not serve yet; nil: it serves, or that is not known.
+	Start *StartStatus `json:"start,omitempty"`
 	// Nodes are those that show the same array; none: this one alone does.
 	Nodes []NodeStatus `json:"nodes,omitempty"`
 	// Peers are other arrays, between which and this one hosts copy.

@@ -17,6 +17,8 @@ type (
 	Verify = check.Verify
 	// Recovery is what the last start found and did.
 	Recovery = recovery.Found
+	// Progress is how far a start is.
+	Progress = recovery.Progress
 )
 
 // checker returns what checks work with.

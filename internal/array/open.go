@@ -73,6 +73,9 @@ type Options struct {
 	// DiscardDelay is how long space is free until it is discarded, at least, in nanoseconds (1 s): what
 	// becomes free meanwhile is discarded together, and what is taken again is not at all.
 	DiscardDelay int64
+	// Progress hears how far Open is; nil: nobody does. With an error of it Open ends and returns that: the store is as it was,
+	// and nothing has been served.
+	Progress func(Progress) error
 }
 
 func (o *Options) fill() {
@@ -172,7 +175,7 @@ func Open(opt Options) (*Array, error) {
 		a.openBooks(meta)
 		a.meta.Mistrust(damaged)
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
-			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps, Wrong: wrong,
+			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps, Wrong: wrong, Progress: opt.Progress,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		block.Tick(a.exec) // what begins now must not look as old as the recovery
 		if a.recovery = found; err == nil {

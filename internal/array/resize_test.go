@@ -42,6 +42,22 @@ func (r *rig) reads(v *Volume, g block.Range, stamp uint64) bool {
 	return bytes.Equal(got, want)
 }
 
+// TestShrinkIsAChange: a volume that shrinks and grows again has lost what was between, and says so to who asks what has changed:
+// hosts may have heard of neither size.
+func TestShrinkIsAChange(t *testing.T) {
+	r, _ := spaceRig(t, 128)
+	v := r.volume("v", "p", 64*grainBytes, true)
+	before, _, _ := v.ChangesFor(1)
+	for _, n := range []uint64{20, 64} {
+		if err := r.resize(v, n*windowSectors); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, since, list := v.ChangesFor(1); g <= before || since > before || len(list) != 1 || list[0].Range != rng(20*windowSectors, 44*windowSectors) {
+		t.Errorf("generation %d after %d, since %d: %+v", g, before, since, list)
+	}
+}
+
 // TestShrinkInAnOvercommittedPool: a copy keeps what a thick volume has given up and may write again, so that less than
 // nothing is free. Volumes that become smaller, or stay, need none of it; one that grows does.
 func TestShrinkInAnOvercommittedPool(t *testing.T) {

@@ -413,6 +413,7 @@ type SessionInfo struct {
 	Address          string // of the initiator
 	Since            time.Time
 	Commands         uint64
+	Busy             int // commands in progress
 	ReceivedBytes    uint64
 	SentBytes        uint64
 }
@@ -424,7 +425,7 @@ func (p *Portal) Sessions() []SessionInfo {
 	list := make([]SessionInfo, 0, len(p.sessions))
 	for _, s := range p.sessions {
 		info := SessionInfo{Initiator: s.initiator, Alias: s.alias, ISID: s.isid, TSIH: s.tsih, Since: s.since,
-			Address: s.conn.nc.RemoteAddr().String(), Commands: s.conn.count.commands.Load(),
+			Address: s.conn.nc.RemoteAddr().String(), Commands: s.conn.count.commands.Load(), Busy: int(s.conn.inflight.Load()),
 			ReceivedBytes: s.conn.count.rx.Load(), SentBytes: s.conn.count.tx.Load()}
 		if s.target != nil {
 			info.Target = s.target.Name

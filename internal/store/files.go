@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +29,8 @@ type FilesOptions struct {
 	// Later does what may wait for a disk in the place of goroutines, on the executor: a
 	// store in virtual time.
 	Later func(fn func())
+	// CloseTime is how long Close waits for disks; 0 is a minute.
+	CloseTime time.Duration
 	// Notice hears in one line of what takes long or was mended while the store opens, and of what is done
 	// without later: on the executor then.
 	Notice func(line string)
@@ -86,9 +87,10 @@ type Files struct {
 	hotParts int      // and how many there are
 	hotMore  int      // of these, above hotOwn of each mdisk
 
-	closed  bool        // nothing begins any more; only touched on the executor
-	closing atomic.Bool // a full disk is not waited for any more
-	starts  startWaits  // for a full disk
+	closed  bool                   // nothing begins any more; only touched on the executor
+	closing atomic.Bool            // a full disk is not waited for any more
+	closes  atomic.Pointer[string] // what Close is at
+	starts  startWaits             // for a full disk
 
 	noticing sync.Mutex // one notice at a time: copies of the meta store have goroutines
 }
@@ -119,10 +121,10 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 		return nil, errors.Join(fmt.Errorf("the names of mdisks cannot be saved durably: %w", err), lock.Close())
 	}
 	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir), made: map[string]*fileMedium{}}
-	s.names, s.flushes = line{limit: 1, first: true}, line{limit: 1, first: true}
-	s.prepares = line{limit: 1, first: true}
+	s.names, s.flushes = line{limit: 1, first: true, name: "the folder of mdisks"}, line{limit: 1, first: true, name: "NVRAM"}
+	s.prepares = line{limit: 1, first: true, name: "NVRAM"}
 	for i := range s.lookups {
-		s.lookups[i] = line{limit: lookupThreads, first: true}
+		s.lookups[i] = line{limit: lookupThreads, first: true, name: metaName(i)}
 	}
 	s.finishFn = s.finish
 	if s.instant && opt.Later == nil {
@@ -140,65 +142,6 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 
 // Payload is true: a folder keeps everything.
 func (s *Files) Payload() bool { return true }
-
-// Close refuses what comes from now on and what has not begun, waits for the rest, and then closes what
-// was opened and unlocks the folder. A disk that never answers holds it up: what that has must not meet
-// what the next process writes. Preconditions: the executor is not held.
-func (s *Files) Close() error {
-	s.exec.Lock()
-	was := s.closed
-	s.closed = true
-	if !was && s.groups > 0 {
-		s.groupsEnd = make(chan struct{})
-	}
-	s.exec.Unlock()
-	if was {
-		return ErrClosed
-	}
-	s.closing.Store(true)
-	for s.groupsEnd != nil && !ended(s.groupsEnd) { // the executor's own goroutine may have ended
-		s.settle()
-		runtime.Gosched()
-	}
-	var err error
-	if s.ring != nil {
-		err = s.ring.close()
-	}
-	s.pool.close()
-	if s.meta != nil {
-		err = errors.Join(err, s.meta.close())
-	}
-	s.settle() // whoever waited hears of the end while NVRAM is there: they may count in it
-	s.exec.Lock()
-	media := s.media
-	for _, m := range s.made {
-		media = append(media, m)
-	}
-	s.media, s.made = nil, nil
-	s.exec.Unlock()
-	for _, m := range media {
-		err = errors.Join(err, m.release())
-	}
-	if s.region != nil {
-		err = errors.Join(err, s.region.m.Unmap())
-	}
-	return errors.Join(err, s.lock.Close())
-}
-
-func ended(ch chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	case <-time.After(time.Millisecond):
-		return false
-	}
-}
-
-// settle has the executor do what was posted, and what that posts.
-func (s *Files) settle() {
-	s.exec.Lock()
-	defer s.exec.Unlock()
-}
 
 // Renewed returns how many copies of the meta store were damaged or too old, and were made anew.
 func (s *Files) Renewed() int { return s.renewed }

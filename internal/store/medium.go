@@ -109,8 +109,9 @@ func (s *Files) openMedium(name string, size uint64) (*fileMedium, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mdisk %s cannot be opened: %w", name, err)
 	}
-	m := &fileMedium{s: s, name: name, f: f, size: size,
-		reads: line{limit: readThreads}, writes: line{limit: writeThreads}, marks: line{limit: 1}, syncs: line{limit: 1}, holes: line{limit: 1}}
+	of := "mdisk " + name
+	m := &fileMedium{s: s, name: name, f: f, size: size, reads: line{limit: readThreads, name: of}, writes: line{limit: writeThreads, name: of},
+		marks: line{limit: 1, name: of}, syncs: line{limit: 1, name: of}, holes: line{limit: 1, name: of}}
 	m.users.Store(1)
 	if err := m.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("mdisk %s: %w", name, err), m.close())

@@ -309,10 +309,11 @@ func (m *metaCopies) renew(i int, why error) error {
 // lastKey is the key that the array changes with each batch.
 const lastKey = "g"
 
-// close closes all copies.
-func (m *metaCopies) close() (err error) {
-	for _, c := range m.copies {
+// close closes all copies, and says before which one.
+func (m *metaCopies) close(at func(i int)) (err error) {
+	for i, c := range m.copies {
 		if c != nil {
+			at(i)
 			err = errors.Join(err, c.close())
 		}
 	}

@@ -24,6 +24,8 @@ type line struct {
 	jobs    []job // guarded by pool.mu
 	running int   // guarded by pool.mu
 	waits   bool  // it is in pool.waiting; guarded by pool.mu
+	at      int   // its place in pool.active; guarded by pool.mu
+	name    string
 }
 
 // job is a transfer, or a call.
@@ -38,6 +40,7 @@ type pool struct {
 	more    int     // goroutines behind the first of each line; guarded by mu
 	threads int     // all goroutines; guarded by mu
 	waiting []*line // that have jobs and no goroutine: threads is not below mostThreads then; guarded by mu
+	active  []*line // that have goroutines; guarded by mu
 	closed  bool    // it takes no jobs any more; guarded by mu
 	wg      sync.WaitGroup
 }
@@ -69,7 +72,10 @@ func (p *pool) put(l *line, j job) bool {
 func (p *pool) enter(l *line) {
 	if l.running++; l.running > 1 {
 		p.more++
+		return
 	}
+	l.at = len(p.active)
+	p.active = append(p.active, l)
 }
 
 // wait has a line wait for a goroutine. Preconditions: mu is held.
@@ -85,10 +91,15 @@ func (p *pool) wait(l *line) {
 func (p *pool) leave(l *line) *line {
 	if l.running--; l.running > 0 {
 		p.more--
-	} else if len(l.jobs) > 0 {
-		p.wait(l)
 	} else {
-		l.jobs = nil
+		last := len(p.active) - 1
+		p.active[l.at], p.active[last].at = p.active[last], l.at
+		p.active[last], p.active = nil, p.active[:last]
+		if len(l.jobs) > 0 {
+			p.wait(l)
+		} else {
+			l.jobs = nil
+		}
 	}
 	if len(p.waiting) == 0 {
 		p.waiting = nil
@@ -134,4 +145,14 @@ func (p *pool) close() {
 	p.closed = true
 	p.mu.Unlock()
 	p.wg.Wait()
+}
+
+// busy returns the names of lines that have something under way.
+func (p *pool) busy() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.active {
+		names = append(names, l.name)
+	}
+	return names
 }

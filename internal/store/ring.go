@@ -405,6 +405,18 @@ func (r *ring) endWrite(x *xfer) {
 	p.ended = append(p.ended, x)
 }
 
+// busy returns the names of mdisks that have something under way.
+func (r *ring) busy() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.slots {
+		if x != nil {
+			names = append(names, "mdisk "+x.m.name)
+		}
+	}
+	return names
+}
+
 // close waits for what is under way, and ends the goroutine.
 func (r *ring) close() error {
 	r.mu.Lock()

@@ -84,6 +84,18 @@ func (l *Log) Ended(r *block.Request, s block.Status) {
 	}
 }
 
+// Cut notes what a volume has lost as it became smaller. It may grow again before a port hears that it had another size, so all
+// hear of this.
+func (l *Log) Cut(g block.Range) {
+	if len(l.watchers) == 0 || g.Count == 0 {
+		return
+	}
+	l.generation++
+	for i := range l.watchers {
+		l.watchers[i].note(block.Change{Range: g, Generation: l.generation})
+	}
+}
+
 func (l *Log) note(g block.Range, by *block.Request) {
 	if g.Count == 0 {
 		return

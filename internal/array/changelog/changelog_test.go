@@ -38,6 +38,22 @@ func TestChangesAreThoseOfOtherPorts(t *testing.T) {
 	}
 }
 
+// TestCutIsToldToAll: what a volume loses as it shrinks is nobody's own change.
+func TestCutIsToldToAll(t *testing.T) {
+	v := &Log{}
+	v.Cut(block.Range{Start: 0, Count: 8}) // nobody has asked
+	for port := range uint32(2) {
+		v.For(port)
+	}
+	v.Cut(block.Range{Start: 100, Count: 28})
+	for port := range uint32(2) {
+		g, since, list := v.For(port)
+		if len(list) != 1 || list[0].Range != (block.Range{Start: 100, Count: 28}) || list[0].Host != 0 || list[0].Generation != g || since >= g {
+			t.Errorf("port %d: generation %d, since %d: %+v", port, g, since, list)
+		}
+	}
+}
+
 // TestChangesAreNeverForgotten: whatever hosts change, and however often a watcher asks, it hears
 // of each change, or that it has to take everything for changed.
 func TestChangesAreNeverForgotten(t *testing.T) {

@@ -169,6 +169,9 @@ func (m *Manager) shrink(v *request.Volume, spec directory.VolumeSpec, done func
 				m.Objects.MustTakeBack(func(again error) { keep(err, again) })
 				return
 			}
+			if was := v.Spec.Sectors; v.Changes != nil && was > spec.Sectors {
+				v.Changes.Cut(block.Range{Start: spec.Sectors, Count: was - spec.Sectors})
+			}
 			v.Spec, v.Size = spec, spec.Sectors
 			if end := v.Map.Span(); spec.Sectors < end {
 				v.Map.SetState(spec.Sectors, end, block.Unmapped)

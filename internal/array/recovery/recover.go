@@ -34,6 +34,17 @@ type Array struct {
 	Ready func()
 	// Wrong is what is wrong with the account of space; nil: nothing is known to be. See metadata.Derivable.
 	Wrong error
+	// Progress hears how far the start is; nil: nobody does. An error of it ends the start, which has changed nothing that the
+	// next one could not find.
+	Progress func(Progress) error
+}
+
+// Progress is how far a start is.
+type Progress struct {
+	Step string // what it is at
+	// Pool is the one whose garbage is collected; empty: none is. Collected is how many pages of maps that has been so far.
+	Pool      string
+	Collected int
 }
 
 // Found is what a start found and did.
@@ -71,6 +82,18 @@ type run struct {
 	since int64  // when the part began that is on its way
 
 	derive bool // the account is derived from all pages
+}
+
+// at tells what the start is at. An error ends it: there is no other copy to be tried then.
+func (r *run) at(p Progress) error {
+	if r.Progress == nil {
+		return nil
+	}
+	block.Tick(r.Set.Exec)
+	if err := r.Progress(p); err != nil {
+		return metadata.Begun(err)
+	}
+	return nil
 }
 
 // took ends a part of the start.
@@ -138,6 +161,9 @@ func (r *run) load(fresh bool) (err error) {
 	if err := r.loadObjects(); err != nil {
 		return err
 	}
+	if err := r.at(Progress{Step: "reading maps"}); err != nil {
+		return err
+	}
 	r.Set.Arena.StartLoading()
 	if err := r.loadMaps(); err != nil {
 		return err
@@ -166,6 +192,9 @@ func (r *run) load(fresh bool) (err error) {
 		return err
 	}
 	r.found.PowerLost, r.found.Undone = end.PowerLost, end.Undone
+	if err := r.at(Progress{Step: "replaying the log"}); err != nil {
+		return err
+	}
 	if err := r.Log.Replay(end.Last, r.replayEdit); err != nil {
 		return err
 	}
@@ -282,8 +311,12 @@ func (r *run) countReferences() error {
 		v.Account()
 	}
 	for _, p := range r.Set.Pools() { // what garbage shares is nobody's home, and keeps what was promised
-		for p.Alloc.Reserved() > 0 && r.Set.Arena.CollectNow(p.Alloc) {
+		if err := r.collect(p); err != nil {
+			return err
 		}
+	}
+	if err := r.at(Progress{Step: "looking for homes"}); err != nil {
+		return err
 	}
 	for _, v := range r.Set.Volumes() {
 		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
@@ -292,6 +325,19 @@ func (r *run) countReferences() error {
 	}
 	for _, p := range r.Set.Pools() { // nobody can read these; who gets the space writes there before
 		p.Bad.ForgetAll(func(phys uint64) bool { return p.Alloc.MapRefs(phys>>layout.WindowShift) == 0 })
+	}
+	return nil
+}
+
+// collect collects the garbage of a pool that owes space. It reads the pages of maps that it needs, one by one, and tells of
+// each step.
+func (r *run) collect(p *pool.Pool) error {
+	arena := r.Set.Arena
+	for was := arena.Nodes(); p.Alloc.Reserved() > 0; {
+		more := arena.CollectNow(p.Alloc)
+		if err := r.at(Progress{Step: "collecting garbage", Pool: p.Name(), Collected: was - arena.Nodes()}); err != nil || !more {
+			return err
+		}
 	}
 	return nil
 }

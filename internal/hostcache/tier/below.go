@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
@@ -323,19 +325,36 @@ func (d *Disk) endFlush(o *op, s block.Status) {
 	d.close(o)
 }
 
-// shrunk drops what lies behind the new end of the device below: it has nowhere to go.
+// shrunk drops what lies behind the new end of the device below: it has nowhere to go. The device may grow again, and then has zeros
+// there: nobody reads there before what was dropped would not come back with a loss of power, or on a flash that was left out. What
+// was destaged is dropped, too: the record of that may not have survived.
 func (d *Disk) shrunk(r block.Range) {
 	o := d.newOp(nil, belowMode)
 	o.one[0] = r
-	o.ranges = o.one[:]
+	o.ranges, o.drops = o.one[:], true
 	d.lock(o, func(o *op) {
 		d.forgetRange(r)
-		d.supersede(r)
-		d.recorded(o, false, func(o *op) {
-			d.unlock(o)
-			d.close(o)
-		})
+		if !d.supersede(r) {
+			d.j.ranged(recSuperseded, r)
+		}
+		d.recorded(o, true, dropped)
 	})
+}
+
+// doomed reports whether some of a range is about to be dropped. It must not go below any more: where the device has grown again,
+// it would get there.
+func (d *Disk) doomed(ranges []block.Range) bool {
+	return slices.ContainsFunc(d.waiting, func(o *op) bool { return o.drops && slices.ContainsFunc(ranges, o.overlaps) })
+}
+
+// dropped ends shrunk when marks are made; see lasting.
+func dropped(o *op) {
+	d := o.d
+	if o.step = dropped; !o.unmarked && d.awaitMarks(o) {
+		return
+	}
+	d.unlock(o)
+	d.close(o)
 }
 
 func startStatus(o *op) {

@@ -208,6 +208,12 @@ func destageRead(o *op) {
 func (o *op) sendDestage() {
 	d := o.d
 	o.step = destaged
+	if d.doomed(o.ranges) {
+		o.status, o.sent = block.OutOfRange, d.exec.Now()
+		d.run(o)
+		d.exec.Post(d.pump) // another disk may have made room for it
+		return
+	}
 	p := d.newPart(o)
 	p.vec = append(p.vec, o.buf)
 	p.req = block.Request{Op: block.OpWrite, Origin: block.OriginHost, Range: o.ranges[0], Data: p.vec}
@@ -382,16 +388,19 @@ func (d *Disk) destageFailed(o *op) {
 }
 
 // cutOff tells whether a destage failed because the device below ends before it does, since it has shrunk meanwhile: what lies
-// before the end will be destaged without the rest.
+// before the end will be destaged without the rest. It may have grown again since.
 func (d *Disk) cutOff(o *op) bool {
-	return o.status == block.OutOfRange && !o.ranges[0].Within(d.info.Sectors)
+	return o.status == block.OutOfRange && d.ends(o)
 }
+
+// ends reports whether an op reaches behind the end of the device below, or into what that has cut off and is not dropped yet.
+func (d *Disk) ends(o *op) bool { return !o.within(d.info.Sectors) || d.doomed(o.ranges) }
 
 // failFlushers ends what waits for a destage that has failed.
 func (d *Disk) failFlushers(o *op) {
 	kept, cut := d.flushers[:0], d.cutOff(o)
 	for _, f := range d.flushers {
-		if f.overlaps(o.ranges[0]) && !(cut && f.within(d.info.Sectors)) {
+		if f.overlaps(o.ranges[0]) && !(cut && !d.ends(f)) {
 			f.status = o.status
 			d.run(f)
 			continue

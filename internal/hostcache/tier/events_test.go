@@ -309,6 +309,20 @@ func (w *world) resize(to uint64) {
 	if to > n {
 		w.may, w.back = append(w.may, blank(to-n)...), append(w.back, blank(to-n)...)
 	}
+	for _, u := range w.a.writes { // what is on its way from before may get there, and lies within the new size then
+		if u.least >= u.r.Range.End() {
+			continue
+		}
+		w.nextID++
+		data := flat(u.r.Data)
+		for i := range u.r.Range.Count {
+			if s := u.r.Range.Start + i; s >= n && s < to {
+				v, _ := valueOf(data(i))
+				w.may[s] = append(slices.Clone(w.may[s]), entry{v, w.nextID})
+				w.back[s] = append(slices.Clone(w.back[s]), entry{v, w.nextID})
+			}
+		}
+	}
 }
 
 func (w *world) eventResizeLUN() {

@@ -47,7 +47,17 @@ type array struct {
 	deaf    int  // so many questions get no answer
 	lies    bool // a flush does nothing
 	one     [1]block.Range
+	writes  []*underway // that have not been carried out, in the order in which they came
 }
+
+// underway is a write that is on its way. least is the smallest size that the LUN has had meanwhile.
+type underway struct {
+	r     *block.Request
+	least uint64
+}
+
+// nobody is the host of what the array changes by itself.
+const nobody = -1
 
 // change is what a host has changed.
 type change struct {
@@ -149,7 +159,19 @@ func (p *path) serve(r *block.Request) {
 	end := moment + a.rand.Int64N(a.delay+1)
 	fail := a.rand.IntN(100) < a.failing
 	cuts := a.cuts
+	var write *underway
+	if r.Op == block.OpWrite {
+		write = &underway{r, a.sectors}
+		a.writes = append(a.writes, write)
+	}
 	a.exec.Call(moment, func() {
+		if write != nil {
+			a.writes = slices.DeleteFunc(a.writes, func(u *underway) bool { return u == write })
+			if r.Range.End() > write.least && r.Range.End() <= a.sectors && a.rand.IntN(2) == 0 {
+				r.Status = block.OutOfRange // it was refused while the LUN was smaller
+				return
+			}
+		}
 		if p.fenced {
 			r.Status = block.Offline
 			return
@@ -356,6 +378,13 @@ func (a *array) resize(to uint64) {
 	for s := to; s < a.sectors; s++ {
 		delete(a.undo, s)
 		delete(a.ended, s)
+	}
+	for _, u := range a.writes {
+		u.least = min(u.least, to)
+	}
+	if a.listens && to < a.sectors {
+		a.gen++
+		a.changes = append(a.changes, change{a.gen, nobody, block.Range{Start: to, Count: a.sectors - to}})
 	}
 	a.data = a.data[:min(a.sectors, to)]
 	a.data = append(a.data, make([][]byte, to-uint64(len(a.data)))...)

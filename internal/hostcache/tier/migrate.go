@@ -43,7 +43,7 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 	sectors := uint64(0) // of the LUN when the cache began to drain
 	var drain func(*op)
 	drained := func(*op) {
-		if o.status == block.OutOfRange && d.info.Sectors < sectors {
+		if o.status == block.OutOfRange && (d.info.Sectors < sectors || d.doomed(o.ranges)) {
 			// It shrinks meanwhile. What was dirty behind its new end is dropped first, for which it needs the ranges.
 			o.status = block.OK
 			d.unlock(o)

@@ -123,6 +123,7 @@ var events = []struct {
 	{"the flash is formatted", 5, (*world).eventFormat},
 	{"the flash goes to another LUN", 5, (*world).eventMove},
 	{"the LUN has another size", 5, (*world).eventResizeLUN},
+	{"the LUN shrinks and grows again", 8, (*world).eventShrinkAndGrow},
 	{"the cache has another size", 4, (*world).eventResizeCache},
 	{"the cache is dropped", 3, (*world).eventDrop},
 	{"the guest moves", 8, (*world).eventGuestMoves},

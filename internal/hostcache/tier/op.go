@@ -45,6 +45,7 @@ type op struct {
 	since     int64  // since when
 	due       int64  // until when
 	through   bool
+	drops     bool // what the device below has cut off; see shrunk
 	next      *op
 }
 

@@ -1,0 +1,165 @@
+package tier
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// A LUN that shrinks and grows again: what was behind its end in between is gone, whatever the cache had of it.
+
+// heardOfSize has the cache hear that the LUN has another size.
+func (w *world) heardOfSize() {
+	for _, fn := range w.a.notify {
+		fn(block.Event{Kind: block.EventCapacity})
+	}
+}
+
+// shrinking reports whether the disk has not yet recorded what the LUN has cut off.
+func (d *Disk) shrinking() bool {
+	cut := func(o *op) bool { return o.req == nil && o.mode == belowMode }
+	return slices.ContainsFunc(d.active, cut) || slices.ContainsFunc(d.waiting, cut)
+}
+
+// eventShrinkAndGrow: the LUN shrinks and grows again, with destages on their way, and the flash may lose its power between any
+// two steps.
+func (w *world) eventShrinkAndGrow() {
+	if w.taker > 0 {
+		return
+	}
+	for range 1 + w.r.IntN(2) {
+		w.steps(w.r.IntN(10))
+		n := w.a.sectors
+		to := max(400, n-1-w.r.Uint64N(120))
+		for range w.r.IntN(4) {
+			count := 1 + w.r.Uint64N(min(40, n-to))
+			w.putAt(block.OpWrite, block.Range{Start: n - count - w.r.Uint64N(n-to-count+1), Count: count})
+		}
+		if w.r.IntN(3) == 0 {
+			w.flush()
+		}
+		w.settle()
+		if w.r.IntN(2) == 0 { // destages get under way, or end
+			w.v.RunUntil(w.v.Now() + w.r.Int64N(2*w.a.delay))
+		}
+		cut := slices.Clone(w.may[to:])
+		w.resize(to)
+		heard := w.r.IntN(4) > 0
+		if heard {
+			w.heardOfSize()
+		}
+		if w.mayCrash(nil, 0) {
+			heard = true // it was started with this size
+		}
+		if !heard {
+			w.heardOfSize()
+		}
+		if w.r.IntN(2) == 0 {
+			w.mayCrash(nil, 0)
+		}
+		w.settle()
+		w.resize(max(to+1, n-20+w.r.Uint64N(60)))
+		w.heardOfSize()
+		w.mayCrash(cut, to)
+		w.checkAll(false)
+		if w.r.IntN(2) == 0 {
+			w.mayCrash(cut, to)
+		}
+	}
+}
+
+// mayCrash lets pass some time, or requests, and the host may die behind that, with a loss of power or without. If the cache has
+// not yet recorded then that the LUN had shrunk to a size, and the LUN has grown again, what was cut off may come back.
+func (w *world) mayCrash(cut [][]entry, from uint64) (crashed bool) {
+	switch w.r.IntN(4) {
+	case 0:
+		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000))
+	case 1:
+		w.v.RunUntil(w.v.Now() + w.r.Int64N(3*w.a.delay))
+	case 2:
+		w.steps(w.r.IntN(10))
+	}
+	if w.r.IntN(2) == 0 {
+		w.settle()
+	}
+	if w.r.IntN(3) == 0 {
+		return false
+	}
+	if w.d.shrinking() {
+		for i := range cut[:min(len(cut), len(w.may)-int(from))] {
+			s := int(from) + i
+			w.may[s] = append(slices.Clone(w.may[s]), cut[i]...)
+			w.back[s] = append(slices.Clone(w.back[s]), cut[i]...)
+		}
+	}
+	w.crash()
+	if w.r.IntN(3) > 0 {
+		w.cutHost()
+	}
+	w.reboot()
+	return true
+}
+
+// TestShrinkSurvivesALossOfPower: what was cut off is gone for good before anything can be read there again.
+func TestShrinkSurvivesALossOfPower(t *testing.T) {
+	for _, destaged := range []bool{false, true} {
+		l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
+		l.write(4080, 8, 1)
+		if s := l.do(&block.Request{Op: block.OpFlush}); s != block.OK {
+			t.Fatal(s)
+		}
+		if destaged { // the flash has not synced that
+			l.d.destager.used = 0
+			l.d.turn.wake(l.d)
+			l.d.pump()
+			l.wait(l.d.clean)
+		}
+		l.a.resize(4000)
+		l.heardOfSize()
+		l.a.resize(4096)
+		l.heardOfSize()
+		l.want(4080, 8, 0)
+		l.crash()
+		l.cards[0].undoAll()
+		l.opt.Boot++
+		if _, err := l.open(nil); err != nil {
+			t.Fatal(err)
+		}
+		l.want(4080, 8, 0)
+		l.crash()
+	}
+}
+
+// undoAll has a card lose all that it has not synced.
+func (c *card) undoAll() {
+	for _, u := range slices.Backward(c.undo) {
+		copy(c.b[u.off:], u.old)
+	}
+	c.forgotten += len(c.undo)
+	c.undo = c.undo[:0]
+}
+
+// TestDestageOfWhatIsCutOff: a destage has read what the LUN cuts off then, and the LUN grows again. What was read does not go below
+// any more, and a copy that waits for it ends.
+func TestDestageOfWhatIsCutOff(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(4080, 8, 1)
+	l.d.destager.used = 0
+	l.d.turn.wake(l.d)
+	l.d.pump()
+	if len(l.a.writes) > 0 || l.d.turn.inflight != 1 {
+		t.Fatalf("%d writes are below, %d destages under way", len(l.a.writes), l.d.turn.inflight)
+	}
+	held := l.start(&block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4080, Count: 8}}})
+	l.a.resize(4000)
+	l.heardOfSize()
+	l.a.resize(4096)
+	l.heardOfSize()
+	l.wait(func() bool { return held() && l.d.clean() })
+	l.want(4080, 8, 0)
+	l.wantBelow(4080, 8, 0)
+	if n := l.d.Stats().DestageErrors; n != 0 || l.d.turn.pausedTo != 0 {
+		t.Errorf("%d destages have failed, and the disk pauses to %d", n, l.d.turn.pausedTo)
+	}
+}
