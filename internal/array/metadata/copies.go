@@ -168,11 +168,16 @@ func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
-// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays.
+// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays. Where
+// another one is whole and as new, the loaded one is made anew instead.
 func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
 		return nil
+	}
+	l.held.of.rest()
+	if l.seen {
+		l.takeWhole(copies)
 	}
 	var rescued []block.KV
 	chosen := copies.Chosen()
@@ -197,6 +202,26 @@ func (l *Ledger) SettleCopies() error {
 		l.leap = leap
 	}
 	return l.putBack(rescued)
+}
+
+// takeWhole chooses a copy that is as new as the one that was loaded, and whole, where pages of the latter had to be read
+// from another one: so that is made anew. If there is none, the next start tries again.
+func (l *Ledger) takeWhole(copies block.MetaCopies) {
+	loaded := copies.Chosen()
+	damaged := make([]error, copies.Copies())
+	copy(damaged, l.damaged)
+	for i := range damaged {
+		if i == loaded || damaged[i] != nil {
+			continue
+		}
+		copies.Choose(i)
+		if s, err := stampOf(l.store); err == nil && s == l.held.stamp(l.gen, l.parts) && verify(l.store, l.gen) == nil {
+			damaged[loaded] = errors.New("a page of it is damaged")
+			l.damaged, l.seen = damaged, false
+			return
+		}
+	}
+	copies.Choose(loaded)
 }
 
 // leap is more batches than one copy can have before the others.
