@@ -8,6 +8,7 @@
 //	Checker   nothing: it reads what pools have                           check.go
 //	Scrub     how far a reading of all data at rest is                    scrub.go
 //	Verify    how far a check in small steps is, and what it has found    verify.go
+//	Stored    nothing: it compares what the meta store has                stored.go
 //	naming    how far the search is for who has bad sectors               naming.go
 //
 // # Concurrency

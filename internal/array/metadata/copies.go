@@ -260,20 +260,36 @@ func verify(store block.MetaStore, least uint64) error {
 	return nil
 }
 
-// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
-// may only be called before the array serves. The next start makes them anew.
-func (l *Ledger) CheckCopies() (lines []string) {
+// Entries calls fn for all entries of a meta store, in the order of their keys, as of one moment.
+type Entries func(fn func(key, value []byte) error) error
+
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. One that is not is read
+// once more by whole, if there is one. It may only be called before the array serves. The next start makes the damaged ones
+// anew.
+func (l *Ledger) CheckCopies(whole func(Entries)) (lines []string) {
+	entries := func(fn func(key, value []byte) error) error { return l.store.Load(nil, fn) }
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
+		if err := verify(l.store, 0); err != nil {
+			return []string{fmt.Sprintf("the checkpoints are damaged: %v", err)}
+		}
+		whole(entries)
 		return nil
 	}
 	defer copies.Choose(copies.Chosen())
+	good := -1
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		if err := verify(l.store, 0); err != nil {
 			l.seen = true
 			lines = append(lines, fmt.Sprintf("copy %d of the checkpoints is damaged: %v", i+1, err))
+		} else if good < 0 {
+			good = i
 		}
+	}
+	if good >= 0 {
+		copies.Choose(good)
+		whole(entries)
 	}
 	return lines
 }
