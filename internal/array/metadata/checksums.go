@@ -91,7 +91,7 @@ type walker struct {
 	of   *checksums
 	all  []string // families that are left, the one where it is first
 	from int      // the least last byte there that is left
-	key  []byte // valid until next
+	key  []byte   // valid until next
 	sum  uint32
 	more bool
 }
