@@ -22,7 +22,7 @@ type (
 
 // checker returns what checks work with.
 func (a *Array) checker() *check.Checker {
-	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.EndStep,
+	return &check.Checker{Set: a.set, Meta: a.meta, Known: a.known, Stepped: a.engine.EndStep,
 		Stopped: a.engine.Stopped}
 }
 

@@ -237,3 +237,37 @@ func TestHomesFromBothCopies(t *testing.T) {
 		}
 	}
 }
+
+// TestScrubReadsBothCopies: a scrub, and a check while the array serves, find what is damaged in either copy of the metadata, and the
+// next start makes that anew.
+func TestScrubReadsBothCopies(t *testing.T) {
+	for first := range 2 {
+		s := &twoCopies{bad: [2]map[string][]byte{{}, {}}}
+		r, _ := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
+		if got := verifyAll(r.a, r.clock, false).Problems; len(got) > 0 {
+			t.Errorf("of copies that are whole it says %q", got)
+		}
+		keys := r.pageKeys()
+		s.bad[first][keys[2]], s.bad[first][keys[len(keys)-1]] = []byte("damage"), badBlock
+		damaged := []int(nil)
+		r.a.StartScrub(0, func(s *Scrub) { damaged = s.Damaged })
+		r.clock.Run()
+		if len(damaged) != 2 || damaged[first] != 2 || damaged[1-first] != 0 {
+			t.Errorf("copy %d: the scrub finds %d", first, damaged)
+		}
+		want := fmt.Sprintf("metadata: 2 entries of copy %d of the checkpoints are damaged; if another copy has them, the next start rebuilds this one", first+1)
+		if got := verifyAll(r.a, r.clock, false).Problems; len(got) != 1 || got[0] != want {
+			t.Errorf("copy %d: a check says %q", first, got)
+		}
+		r.storeMaps(r.a.Volume("v"))
+		if err := s.startOver(r, r.store); err != nil {
+			t.Fatal(err)
+		}
+		if s.renewed[first] != 1 || s.renewed[1-first] != 0 || len(s.bad[first]) > 0 {
+			t.Errorf("copy %d: copies were made anew %d times", first, s.renewed)
+		}
+		if got := verifyAll(r.a, r.clock, false).Problems; len(got) > 0 {
+			t.Errorf("copy %d: behind that a check says %q", first, got)
+		}
+	}
+}

@@ -21,13 +21,15 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // Checker is what a check works with.
 type Checker struct {
-	Set *pool.Set
+	Set  *pool.Set
+	Meta *metadata.Ledger
 	// Known names what is known to be damaged beside sectors, each by one line.
 	Known func(add func(format string, args ...any))
 	// Stopped reports whether the array stops: then a scrub ends.

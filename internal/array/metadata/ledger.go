@@ -10,6 +10,7 @@
 //	reads    of an entry once more, held against what the books say of it         read.go
 //	rescue   pages that a copy has which is about to be made anew                 rescue.go
 //	suspect  that a copy has a damaged page, for the next start                   suspect.go
+//	Sweep    how far a scrub of all entries is                                    sweep.go
 //
 // # Keys
 //
