@@ -92,7 +92,9 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 		if i == 0 {
 			fmt.Fprintln(opt.Log, "checking maps, reference counts, cache, checksums and counters")
 		}
+		g.exec.Lock() // garbage is collected meanwhile, and reads pages
 		copies := g.array.CheckCopies()
+		g.exec.Unlock()
 		rep, mended, err := verify(ctx, g.exec, g.array, opt.Repair, opt.Progress)
 		if err != nil {
 			return r, err

@@ -4,6 +4,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/check"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/recovery"
 )
 
@@ -23,7 +24,7 @@ type (
 
 // checker returns what checks work with.
 func (a *Array) checker() *check.Checker {
-	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.EndStep,
+	return &check.Checker{Set: a.set, Meta: a.meta, Known: a.known, Stepped: a.engine.EndStep,
 		Stopped: a.engine.Stopped}
 }
 
@@ -41,9 +42,18 @@ func (a *Array) StartScrub(rate int64, done func(*Scrub)) *Scrub {
 // are mended; no host may use the array then.
 func (a *Array) NewVerify(repair bool) *Verify { return a.checker().NewVerify(repair) }
 
-// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
-// may only be called before the array serves. The next start makes them anew.
-func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
+// CheckCopies reads all copies of the meta store and names those that are damaged, and what the account of space there says
+// otherwise than the pages of maps beside it, a line each. It may only be called before the array serves, with the executor
+// held. The next start makes damaged copies anew, and derives the account.
+func (a *Array) CheckCopies() (lines []string) {
+	var wrong []string
+	lines = a.meta.CheckCopies(func(entries metadata.Entries) {
+		if a.set.Payload {
+			wrong = a.checker().Stored(entries)
+		}
+	})
+	return append(lines, wrong...)
+}
 
 // Recovery tells what the last start found.
 func (a *Array) Recovery() Recovery { return a.recovery }

@@ -70,7 +70,9 @@ const directions = `
 
 	array/alloc, array/node < array/account;
 
-	array/hold, array/home, array/node, array/demand, array/account < array/extent;
+	array/node < array/cutoff;
+
+	array/hold, array/home, array/cutoff, array/demand, array/account < array/extent;
 
 	lab/plug < array/policy;
 
@@ -173,7 +175,7 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/account", "array/window", "array/node", "array/demand", "array/hold", "array/home", "array/extent",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copysource", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/account", "array/window", "array/node", "array/cutoff", "array/demand", "array/hold", "array/home", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
 	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/reading", "array/lookup", "array/answer", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 

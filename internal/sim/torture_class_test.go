@@ -46,6 +46,8 @@ const (
 	failedPoolMaking              // a pool was made, and failed or was in doubt
 	doubtSettled                  // what was in doubt was settled without a start
 	doubtUnderWay                 // a doubt arose while large commands were under way
+	lostPages                     // pages of maps did not come
+	failedPages                   // they were damaged, or failed to be read
 	numClasses
 )
 
@@ -53,7 +55,8 @@ var classNames = [numClasses]string{"many pools", "caps that overcommit", "thick
 	"reservations", "copies across LUNs", "fenced copies", "maps of three levels", "wide edits", "churn of volumes", "checkpoints in small batches",
 	"cuts inside a checkpoint", "losses of NVRAM", "held grains placed", "tokens placed", "races for the last pool", "flush outages", "log waiters",
 	"resizes", "cut resizes", "two resizes without flushes", "failed deletions of volumes", "failed deletions of pools", "failed creations", "churn of pools", "held grains of full pools",
-	"stops", "failed stops", "changes over a shaky meta store", "cuts inside of these", "failed makings of pools", "doubts settled", "doubts under large commands"}
+	"stops", "failed stops", "changes over a shaky meta store", "cuts inside of these", "failed makings of pools", "doubts settled", "doubts under large commands",
+	"pages that do not come", "pages that fail"}
 
 // drawn counts the seeds in which each class occurred.
 type drawn struct {

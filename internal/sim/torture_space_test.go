@@ -85,7 +85,7 @@ func (w watch) Submit(reqs []*block.Request) {
 // room reports whether the pool's floor has room for so many bytes and nobody of it waits.
 func (w watch) room(bytes uint64) bool {
 	st := w.pool.Stats()
-	if st.WriteMode != array.WriteFast || !w.m.arr.Mirrored() || w.m.store.flushBad || w.m.store.metaBad || st.CacheUsed+bytes+2*unitBytes > st.CacheFloor {
+	if st.WriteMode != array.WriteFast || !w.m.arr.Mirrored() || w.m.store.flushBad || w.m.store.metaBad || w.m.store.pages.of > 0 || st.CacheUsed+bytes+2*unitBytes > st.CacheFloor {
 		return false
 	}
 	for o := range block.NumOrigins {

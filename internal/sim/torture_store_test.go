@@ -44,6 +44,7 @@ type tortureStore struct {
 	flushing bool  // there is one at a time
 	lastBad  int64 // when something has failed last
 	commits  int   // batches with map pages that were committed
+	pages    badPages
 }
 
 type metaCommit struct {
@@ -283,7 +284,7 @@ func (k tortureMeta) Get(key []byte) ([]byte, error) { return k.inner().Get(key)
 
 func (k tortureMeta) Read(key []byte, done func([]byte, error)) {
 	value, err := k.inner().Get(key)
-	k.s.later(func() { done(value, err) })
+	k.s.pages.read(k.s, value, err, done)
 }
 
 func (k tortureMeta) Load(prefix []byte, fn func(key, value []byte) error) error {

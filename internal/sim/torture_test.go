@@ -123,6 +123,8 @@ type torture struct {
 	poolRoom int    // how many pools the array can still make
 	cutIn    int    // steps until NVRAM loses what is not flushed, 0: it does not
 	drew     [numClasses]bool
+
+	pagesOften bool // half of what goes wrong is that pages of maps are bad
 }
 
 func newTorture(seed uint64) *torture {

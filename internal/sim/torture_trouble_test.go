@@ -14,6 +14,10 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := p.Stats().Mdisks[m.rng.N(2)].Name
 	key := p.Name() + "." + disk
+	if m.pagesOften && m.rng.N(2) == 0 {
+		m.losesPages()
+		return
+	}
 	switch m.rng.N(34) {
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
@@ -76,6 +80,8 @@ func (m *torture) trouble() {
 		m.stopAndStart()
 	case 27, 28, 29:
 		m.shakyMeta()
+	case 31:
+		m.losesPages()
 	case 32, 33:
 		m.doubtUnderWay()
 	default:

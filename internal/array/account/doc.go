@@ -3,10 +3,11 @@
 //
 // # Shape
 //
-//	notes.go  by what the references of a leaf differ from those of its page: a list of each leaf
-//	book.go   what all pages refer to, by space
-//	encode.go how the books stand in the meta store
-//	leaf.go   leaves: their pages are written, overwritten and removed
+//	notes.go   by what the references of a leaf differ from those of its page: a list of each leaf
+//	book.go    what all pages refer to, by space
+//	encode.go  how the books stand in the meta store
+//	leaf.go    leaves: their pages are written, overwritten and removed
+//	compare.go the account that a store has against the pages that it has, for a check
 //
 // # Invariants
 //

@@ -8,6 +8,7 @@
 //	Checker   nothing: it reads what pools have                           check.go
 //	Scrub     how far a reading of all data at rest is                    scrub.go
 //	Verify    how far a check in small steps is, and what it has found    verify.go
+//	Stored    nothing: it compares what the meta store has                stored.go
 //	naming    how far the search is for who has bad sectors               naming.go
 //
 // # Concurrency
@@ -20,13 +21,15 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // Checker is what a check works with.
 type Checker struct {
-	Set *pool.Set
+	Set  *pool.Set
+	Meta *metadata.Ledger
 	// Known names what is known to be damaged beside sectors, each by one line.
 	Known func(add func(format string, args ...any))
 	// Stopped reports whether the array stops: then a scrub ends.

@@ -1,4 +1,4 @@
-// A scrub: one pass over all data at rest, at a rate. It owns how far it is. The back end reads,
+// A scrub: one pass over the metadata and all data at rest, at a rate. It owns how far it is. The back end reads,
 // and pools keep the list of bad sectors; hosts may write meanwhile, unless it repairs, and dirty
 // sectors are left out.
 
@@ -11,19 +11,21 @@ import (
 	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Scrub reads all data at rest once and compares it with its checksums. What fails goes
-// on the list of bad sectors. Dirty sectors are left out: what is under them is of the past.
+// Scrub reads all copies of the metadata and all data at rest once and compares them with their checksums. What fails of data
+// goes on the list of bad sectors. Dirty sectors are left out: what is under them is of the past.
 // It says what is read next; the back end reads it.
 type Scrub struct {
 	*Checker
 	back *backend.Scrubber
-	rate int64 // bytes a second, 0: as fast as the mdisks
+	rate int64           // bytes a second, 0: as fast as the mdisks
+	meta *metadata.Sweep // nil: the metadata were read
 	vol  int
 	at   uint64
 	pool *pool.Pool // of this step
@@ -36,6 +38,8 @@ type Scrub struct {
 	Bad   int
 	// Unread is leaves of maps that could not be read: their data was passed over.
 	Unread int
+	// Damaged is entries of the metadata that are damaged, by copy: the next start makes such a copy anew.
+	Damaged []int
 }
 
 const (
@@ -49,13 +53,15 @@ const (
 func (c *Checker) NewScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{Checker: c, rate: rate, buf: make([]byte, layout.PieceSectors*block.SectorSize), due: c.Set.Exec.Now()}
 	s.done = func() { done(s) }
+	s.meta = c.Meta.NewSweep()
+	s.Damaged = s.meta.Bad
 	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
 		Failed: func(x *backend.Op) { s.Bad += s.pool.NoteBad(x) },
 		Mended: func(x *backend.Op) {
 			s.pool.Bad.Forget(layout.KeyOf(s.pool.ID(), x.Phys), 1<<(x.Phys%layout.PageSectors))
 		},
 		Ended: func(x *backend.Op) { s.pool.UnpinRead(x) },
-		Idle:  s.pace,
+		Idle:  func() { s.pace(layout.PieceSectors * block.SectorSize) },
 	})
 	for _, v := range c.Set.Volumes() {
 		s.Total += v.Map.Sums().Data * block.SectorSize
@@ -77,6 +83,15 @@ func (s *Scrub) Mended() int { return s.back.Mended }
 func (s *Scrub) step() {
 	c := s.Checker
 	if s.done == nil {
+		return
+	}
+	if s.meta != nil && c.Set.Payload && !c.Stopped() {
+		s.meta.Step(func(read int64, more bool) {
+			if !more {
+				s.meta = nil
+			}
+			s.pace(read)
+		})
 		return
 	}
 	for s.vol < len(c.Set.Vols) && (c.Set.Vols[s.vol] == nil || c.Set.Vols[s.vol].Deleted || s.at >= c.Set.Vols[s.vol].Spec.Sectors) {
@@ -169,12 +184,12 @@ func (s *Scrub) read(phys, n uint64) {
 	}
 }
 
-// pace sets the time of the next step.
-func (s *Scrub) pace() {
+// pace sets the time of the next step behind one that has read so many bytes.
+func (s *Scrub) pace(read int64) {
 	now := s.Set.Exec.Now()
 	s.due = max(s.due, now)
 	if s.rate > 0 {
-		s.due += layout.PieceSectors * block.SectorSize * 1_000_000_000 / s.rate
+		s.due += read * 1_000_000_000 / s.rate
 	}
 	s.Set.Exec.At(s.due, s.step)
 }

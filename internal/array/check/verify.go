@@ -67,6 +67,11 @@ func (v *Verify) Step(done func(more bool)) {
 			if s.Unread > 0 {
 				v.r.add("map: %d pages cannot be read: what they say where data lies was not checked", s.Unread)
 			}
+			for i, n := range s.Damaged {
+				if n > 0 {
+					v.r.add("metadata: %d entries of copy %d of the checkpoints are damaged; if another copy has them, the next start rebuilds this one", n, i+1)
+				}
+			}
 			v.naming = c.newNaming(&v.r)
 			v.naming.wait = true
 			done(true)

@@ -51,11 +51,10 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	a.dirty = a.dirty[:0]
 	c.dead = c.dead[:0]
 	doomed := a.acct.Doom()
-	needs := a.garbageNeeds()
 	for k := range doomed {
 		// The key came to life again and was written before its old node was collected.
 		// So it is with one that garbage will be read by: that dies when it is collected.
-		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || needs(k) {
+		if id, ok, stored := a.at(k); stored || ok && a.nodes.At(id).Persisted || a.garbageLacks(k) {
 			delete(doomed, k)
 			continue
 		}

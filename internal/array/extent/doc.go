@@ -12,7 +12,7 @@
 //	evict.go       which leaves leave memory, and when
 //	run.go         walking over runs of equal state; references to them (package hold)
 //	home.go        homes of windows that are promised their space; taking grains for them
-//	garbage.go     subtrees that edits have cut off
+//	garbage.go     subtrees that edits have cut off (package cutoff)
 //	stored.go      what the store has of their references (package account)
 //	checkpoint.go  what a checkpoint writes, in which order
 //	load.go        how it is read again; package node has how it is written

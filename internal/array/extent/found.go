@@ -7,8 +7,6 @@ import (
 	"math"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
-	"github.com/arraysim/arraysim/internal/array/node"
-	"github.com/arraysim/arraysim/internal/array/window"
 )
 
 // Audit goes through the maps of a space, volume by volume and leaf by leaf, and counts what they
@@ -72,15 +70,10 @@ func (u *Audit) released(m *Map, g uint64) {
 	}
 }
 
-// audited returns what audits have found of the subtree of a map, from the node of an index on that a
-// slot leads to: nothing, if there is no audit.
-func (a *Arena) audited(m *Map, s window.Slot, index uint64) (list []audited) {
+// audited returns what audits have found of a subtree of a map, from a leaf on: nothing, if there is no audit.
+func (a *Arena) audited(m *Map, leaf uint64) (list []audited) {
 	for _, u := range a.audits {
-		level := uint8(0)
-		if s.Kind() == window.KindChild {
-			level = a.nodes.At(uint32(s.Value())).Level
-		}
-		if below := u.before(m.vol); m.space == u.space && below > index<<(node.FanoutBits*uint(level)) {
+		if below := u.before(m.vol); m.space == u.space && below > leaf {
 			list = append(list, audited{u, below})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/cutoff"
 	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/home"
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -19,6 +20,7 @@ import (
 type garbage struct {
 	space *alloc.Space
 	list  []cutOff
+	index cutoff.Index
 }
 
 // cutOff is a node of the garbage, and how far it has been collected.
@@ -26,6 +28,7 @@ type cutOff struct {
 	vol   uint32
 	index uint64
 	slot  window.Slot // leads to it
+	level uint8       // its own
 	next  int         // slot to look at next
 
 	audited []audited // what audits have found of it
@@ -78,7 +81,11 @@ func (a *Arena) cutOff(m *Map, s window.Slot, index uint64) {
 		a.garbage[i].space = m.space
 	}
 	g := &a.garbage[i]
-	g.list = append(g.list, cutOff{vol: m.vol, index: index, slot: s, audited: a.audited(m, s, index)})
+	level := uint8(0)
+	if s.Kind() == window.KindChild {
+		level = a.nodes.At(uint32(s.Value())).Level
+	}
+	g.list = append(g.list, cutOff{vol: m.vol, index: index, slot: s, level: level, audited: a.audited(m, index<<(node.FanoutBits*uint(level)))})
 	if !a.loading {
 		a.onGarbage()
 	}
@@ -136,7 +143,7 @@ func (a *Arena) collect(i, n int) int {
 			c.next++
 			n--
 			if s.Leads() {
-				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<node.FanoutBits | uint64(c.next-1), slot: s, audited: c.audited})
+				g.list = append(g.list, cutOff{vol: c.vol, index: c.index<<node.FanoutBits | uint64(c.next-1), slot: s, level: c.level - 1, audited: c.audited})
 				descended = true
 				break
 			}
@@ -190,8 +197,15 @@ func (a *Arena) CollectNow(space *alloc.Space) bool {
 // pop takes the last node from the list, which is used again: what an audit has found is large.
 func (g *garbage) pop() {
 	top := len(g.list) - 1
+	g.index.Pop(len(g.list), g.key(top))
 	g.list[top].audited = nil
 	g.list = g.list[:top]
+}
+
+// key returns that of a node of the list.
+func (g *garbage) key(at int) node.Key {
+	c := &g.list[at]
+	return node.Key{Vol: c.vol, Level: c.level, Index: c.index}
 }
 
 // readAhead is how many leaves of a node that is being collected are read at a time.
@@ -284,48 +298,28 @@ func (a *Arena) garbageLacks(k node.Key) bool {
 	return a.away.leaves > 0 && k.Level == 0 && a.garbageSlot(k) != nil
 }
 
-// garbageNeeds is garbageLacks for who asks for very many keys: it goes through what was cut off once.
-func (a *Arena) garbageNeeds() (lacks func(node.Key) bool) {
-	leaves, higher := map[node.Key]struct{}{}, []*cutOff(nil)
-	for i := 0; i < len(a.garbage) && a.away.leaves > 0; i++ {
-		for j := range a.garbage[i].list {
-			c := &a.garbage[i].list[j]
-			if c.slot.Kind() == window.KindAbsent {
-				leaves[node.LeafKey(c.vol, c.index)] = struct{}{}
-			} else if c.slot.Kind() == window.KindChild && a.nodes.At(uint32(c.slot.Value())).Level > 0 {
-				higher = append(higher, c)
-			}
+// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none.
+func (a *Arena) garbageSlot(k node.Key) (slot *window.Slot) {
+	a.eachBelow(k, func(s *window.Slot) {
+		if s.Kind() == window.KindAbsent {
+			slot = s
 		}
-	}
-	return func(k node.Key) bool {
-		_, yes := leaves[k]
-		return yes || k.Level == 0 && slices.ContainsFunc(higher, func(c *cutOff) bool {
-			s := a.below(c, k)
-			return s != nil && s.Kind() == window.KindAbsent
+	})
+	return slot
+}
+
+// eachBelow calls fn for the slots that lead to the leaf with a key and that are below a node of the garbage, or lead to it,
+// and were not looked at.
+func (a *Arena) eachBelow(k node.Key, fn func(s *window.Slot)) {
+	for i := range a.garbage {
+		g := &a.garbage[i]
+		g.index.Find(len(g.list), g.key, k, func(at int) {
+			c := &g.list[at]
+			if s := a.nodes.LeafBelow(&c.slot, c.index, c.next, k.Index); s != nil {
+				fn(s)
+			}
 		})
 	}
-}
-
-// garbageSlot returns the slot of the absent leaf with a key that is among the garbage, nil if there is none. It begins
-// where garbage is collected: a start may have found very many leaves, and each that is read is looked for.
-func (a *Arena) garbageSlot(k node.Key) *window.Slot {
-	for i := range a.garbage {
-		for j := len(a.garbage[i].list) - 1; j >= 0; j-- {
-			if s := a.below(&a.garbage[i].list[j], k); s != nil && s.Kind() == window.KindAbsent {
-				return s
-			}
-		}
-	}
-	return nil
-}
-
-// below returns the slot that leads to the leaf with a key that is below a node of the garbage, or is it, nil if it is
-// not there or was looked at.
-func (a *Arena) below(c *cutOff, k node.Key) *window.Slot {
-	if c.vol != k.Vol {
-		return nil
-	}
-	return a.nodes.LeafBelow(&c.slot, c.index, c.next, k.Index)
 }
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.

@@ -21,13 +21,11 @@ func (m *Map) noting(nd *node.Node) {
 // leaf is packed meanwhile.
 func (a *Arena) eachCutOff(k node.Key, fn func(k node.Key, s *window.Slot)) {
 	a.nodes.Hold(func() bool {
-		for i := range a.garbage {
-			for j := range a.garbage[i].list {
-				if s := a.below(&a.garbage[i].list[j], k); s != nil && s.Kind() != window.KindAbsent {
-					fn(k, s)
-				}
+		a.eachBelow(k, func(s *window.Slot) {
+			if s.Kind() != window.KindAbsent {
+				fn(k, s)
 			}
-		}
+		})
 		return false
 	})
 }

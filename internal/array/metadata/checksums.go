@@ -4,13 +4,18 @@
 package metadata
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
+	"strings"
 )
 
 // checksums are the checksums of values, by key. Keys that differ in the last byte alone, as those of
 // pages beside each other do, share all but four bytes. Its zero value is empty; no key is.
-type checksums struct{ families map[string]*family }
+type checksums struct {
+	families map[string]*family
+	order    []string // what families share, in its order; nil: not known. It takes memory only between two walks.
+}
 
 // family is the checksums of keys that differ in the last byte alone.
 type family struct {
@@ -53,7 +58,7 @@ func (c *checksums) set(key []byte, sum uint32) {
 			c.families = map[string]*family{}
 		}
 		f = new(family)
-		c.families[string(shared)] = f
+		c.families[string(shared)], c.order = f, nil
 	}
 	i, ok := f.place(last)
 	if !ok {
@@ -76,5 +81,55 @@ func (c *checksums) remove(key []byte) {
 	}
 	if len(f.sums) == 0 {
 		delete(c.families, string(shared))
+		c.order = nil
 	}
 }
+
+// walker goes through keys in their order, with their checksums. Nothing is set or removed meanwhile. It is at no key
+// unless there is more.
+type walker struct {
+	of   *checksums
+	all  []string // families that are left, the one where it is first
+	from int      // the least last byte there that is left
+	key  []byte   // valid until next
+	sum  uint32
+	more bool
+}
+
+// walk returns a walker through the keys with a prefix, which all have the same length and are longer than that, or are
+// one key.
+func (c *checksums) walk(prefix []byte) *walker {
+	if c.order == nil {
+		c.order = slices.Sorted(maps.Keys(c.families))
+	}
+	w := &walker{of: c}
+	first, _ := slices.BinarySearch(c.order, string(prefix))
+	end := first
+	for end < len(c.order) && strings.HasPrefix(c.order[end], string(prefix)) {
+		end++
+	}
+	w.all = c.order[first:end]
+	if sum, ok := c.get(prefix); ok {
+		w.key, w.sum, w.more = slices.Clone(prefix), sum, true
+		return w
+	}
+	w.next()
+	return w
+}
+
+// next goes on to the next key.
+func (w *walker) next() {
+	for w.more = false; len(w.all) > 0; w.all, w.from = w.all[1:], 0 {
+		f := w.of.families[w.all[0]]
+		for ; w.from < 256; w.from++ {
+			if i, ok := f.place(byte(w.from)); ok {
+				w.key, w.sum, w.more = append(append(w.key[:0], w.all[0]...), byte(w.from)), f.sums[i], true
+				w.from++
+				return
+			}
+		}
+	}
+}
+
+// rest forgets what walks have made of all keys.
+func (c *checksums) rest() { c.order = nil }

@@ -168,11 +168,16 @@ func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
-// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays.
+// no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays. Where
+// another one is whole and as new, the loaded one is made anew instead.
 func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
 		return nil
+	}
+	l.held.of.rest()
+	if l.seen {
+		l.takeWhole(copies)
 	}
 	var rescued []block.KV
 	chosen := copies.Chosen()
@@ -197,6 +202,26 @@ func (l *Ledger) SettleCopies() error {
 		l.leap = leap
 	}
 	return l.putBack(rescued)
+}
+
+// takeWhole chooses a copy that is as new as the one that was loaded, and whole, where pages of the latter had to be read
+// from another one: so that is made anew. If there is none, the next start tries again.
+func (l *Ledger) takeWhole(copies block.MetaCopies) {
+	loaded := copies.Chosen()
+	damaged := make([]error, copies.Copies())
+	copy(damaged, l.damaged)
+	for i := range damaged {
+		if i == loaded || damaged[i] != nil {
+			continue
+		}
+		copies.Choose(i)
+		if s, err := stampOf(l.store); err == nil && s == l.held.stamp(l.gen, l.parts) && verify(l.store, l.gen) == nil {
+			damaged[loaded] = errors.New("a page of it is damaged")
+			l.damaged, l.seen = damaged, false
+			return
+		}
+	}
+	copies.Choose(loaded)
 }
 
 // leap is more batches than one copy can have before the others.
@@ -235,20 +260,36 @@ func verify(store block.MetaStore, least uint64) error {
 	return nil
 }
 
-// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
-// may only be called before the array serves. The next start makes them anew.
-func (l *Ledger) CheckCopies() (lines []string) {
+// Entries calls fn for all entries of a meta store, in the order of their keys, as of one moment.
+type Entries func(fn func(key, value []byte) error) error
+
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. One that is not is read
+// once more by whole, if there is one. It may only be called before the array serves. The next start makes the damaged ones
+// anew.
+func (l *Ledger) CheckCopies(whole func(Entries)) (lines []string) {
+	entries := func(fn func(key, value []byte) error) error { return l.store.Load(nil, fn) }
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
+		if err := verify(l.store, 0); err != nil {
+			return []string{fmt.Sprintf("the checkpoints are damaged: %v", err)}
+		}
+		whole(entries)
 		return nil
 	}
 	defer copies.Choose(copies.Chosen())
+	good := -1
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		if err := verify(l.store, 0); err != nil {
 			l.seen = true
 			lines = append(lines, fmt.Sprintf("copy %d of the checkpoints is damaged: %v", i+1, err))
+		} else if good < 0 {
+			good = i
 		}
+	}
+	if good >= 0 {
+		copies.Choose(good)
+		whole(entries)
 	}
 	return lines
 }

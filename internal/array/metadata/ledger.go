@@ -10,6 +10,7 @@
 //	reads    of an entry once more, held against what the books say of it         read.go
 //	rescue   pages that a copy has which is about to be made anew                 rescue.go
 //	suspect  that a copy has a damaged page, for the next start                   suspect.go
+//	Sweep    how far a scrub of all entries is                                    sweep.go
 //
 // # Keys
 //
@@ -219,16 +220,13 @@ func (l *Ledger) Get(key string) ([]byte, error) {
 }
 
 // Load calls fn for the entries whose keys have a prefix, and books them. Where pages are verified by parts, the
-// entries of pages come before pages, and a page that is not as its entry says is an error. It waits; only used
-// while an array is being opened.
+// entries of pages come before pages, and a page that is not as its entry says is read from another copy; see loadPages.
+// It waits; only used while an array is being opened.
 func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
+	if l.parts && prefix != "" && prefix[0] == keyPage {
+		return l.loadPages([]byte(prefix), fn)
+	}
 	return l.store.Load([]byte(prefix), func(k, v []byte) error {
-		if l.parts && k[0] == keyPage {
-			if !l.good(k, v) {
-				return fmt.Errorf("%w: a page is not as its entry says", errEntry)
-			}
-			return fn(k, v)
-		}
 		l.held.set(k, v)
 		if page, sum, ok := pageOf(k, v); ok && l.parts {
 			l.held.expect(page, sum)

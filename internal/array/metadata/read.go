@@ -4,6 +4,7 @@
 package metadata
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -121,36 +122,95 @@ func (x *lookup) end(value []byte, err error) {
 
 // ReadNow is Read that waits; only used while an array is being opened, or checked with nobody served.
 func (l *Ledger) ReadNow(key []byte) ([]byte, error) {
-	value, err := l.store.Get(key)
-	if err == nil && l.good(key, value) {
-		return value, nil
-	}
-	if err == nil {
+	value, err := l.lookNow(key)
+	if err == nil && value == nil {
 		err = errEntry
 	}
-	if copies, ok := l.store.(block.MetaCopies); ok {
-		chosen := copies.Chosen()
-		defer copies.Choose(chosen)
-		for i := range copies.Copies() {
-			if copies.Choose(i); i == chosen {
-				continue
-			}
-			if value, err := l.store.Get(key); err == nil && l.good(key, value) {
-				l.seen = true
-				return value, nil
-			}
+	return value, err
+}
+
+// lookNow reads an entry as the books say, from the copy that is loaded or else from another one. It returns nil and no
+// error where no copy has the entry.
+func (l *Ledger) lookNow(key []byte) ([]byte, error) {
+	get := func() ([]byte, error) {
+		value, err := l.store.Get(key)
+		if err == nil && value != nil && !l.good(key, value) {
+			err = errEntry
 		}
+		return value, err
+	}
+	value, err := get()
+	copies, ok := l.store.(block.MetaCopies)
+	if !ok || err == nil && value != nil {
+		return value, err
+	}
+	chosen := copies.Chosen()
+	defer copies.Choose(chosen)
+	for i := range copies.Copies() {
+		if copies.Choose(i); i == chosen {
+			continue
+		}
+		other, e := get()
+		if e == nil && other != nil {
+			l.seen = true
+			return other, nil
+		}
+		err = cmp.Or(err, e)
 	}
 	return nil, err
 }
 
-// LoadAgain is Load of entries that were loaded before, and may have changed since: fn hears of those
-// that are as the books say. It waits; only used while an array is being opened.
+// LoadAgain is Load of pages that were loaded before. It waits; only used while an array is being opened.
 func (l *Ledger) LoadAgain(prefix []byte, fn func(key, value []byte) error) error {
-	return l.store.Load(prefix, func(k, v []byte) error {
-		if !l.good(k, v) {
-			return fmt.Errorf("%w: it has changed since it was read", errEntry)
+	return l.loadPages(prefix, fn)
+}
+
+// loadPages calls fn for the entries that the books have with a prefix, in the order of their keys. One that the
+// loaded copy has not as the books say, or that lies behind what can be read there, comes from another copy. Those that no
+// copy has are left out: whoever knows how many there have to be counts them. An entry that the books do not have is an
+// error.
+func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) error {
+	want := l.held.of.walk(prefix)
+	var ended error // of fn, or of an entry that no copy has as the books say
+	elsewhere := func() {
+		key := want.key
+		value, err := l.lookNow(key)
+		if err != nil {
+			err = fmt.Errorf("a page is not as its entry says: %w", err)
+		} else if value != nil {
+			err = fn(key, value)
 		}
-		return fn(k, v)
+		ended = err
+	}
+	err := l.store.Load(prefix, func(k, v []byte) error {
+		for want.more && ended == nil && bytes.Compare(want.key, k) < 0 {
+			elsewhere()
+			want.next()
+		}
+		switch {
+		case ended != nil:
+			return ended
+		case !want.more || !bytes.Equal(want.key, k):
+			ended = fmt.Errorf("%w: a page has no entry", errEntry)
+		case checksumOf(v) == want.sum:
+			ended = fn(k, v)
+		default:
+			elsewhere()
+		}
+		if ended == nil {
+			want.next()
+		}
+		return ended
 	})
+	if ended != nil {
+		return ended
+	}
+	if _, ok := l.store.(block.MetaCopies); !ok && err != nil {
+		return err
+	}
+	l.seen = l.seen || err != nil
+	for ; want.more && ended == nil; want.next() {
+		elsewhere()
+	}
+	return ended
 }

@@ -1,0 +1,112 @@
+package metadata
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+// sweepAll returns what a sweep finds, which between is called in.
+func sweepAll(t *testing.T, l *Ledger, exec *block.Virtual, between func()) (bad []int, read int64) {
+	t.Helper()
+	s, more := l.NewSweep(), true
+	for steps := 0; more; steps++ {
+		ended, inside := false, true
+		s.Step(func(n int64, m bool) {
+			if read, more, ended = read+n, m, true; inside {
+				t.Error("done is called from inside")
+			}
+		})
+		inside = false
+		for between(); !ended; {
+			if !exec.Step() {
+				t.Fatal("a step does not end")
+			}
+		}
+		if steps > 1000 {
+			t.Fatal("it does not end")
+		}
+	}
+	return s.Bad, read
+}
+
+// TestSweep: a sweep finds each entry that a copy has not as the books say, in whichever copy, also one that nobody reads
+// otherwise; the next start makes the copy anew.
+func TestSweep(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	for n := range 300 {
+		one, _ := withLeaves(t, 60)
+		two, _ := withLeaves(t, 60)
+		two.exec = one.exec
+		p := &pair{fake: one, other: two, chosen: n % 2}
+		l := New(p, one.exec, Hooks{})
+		if _, err := l.Parts(); err != nil {
+			t.Fatal(err)
+		}
+		size, want := 0, make([]int, 2)
+		for _, prefix := range []string{"l", "o"} {
+			if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var keys []string
+		for k, v := range one.kv {
+			if k != keyGen {
+				keys = append(keys, k)
+				size += len(v)
+			}
+		}
+		slices.Sort(keys)
+		for range rnd.IntN(4) {
+			i, k := rnd.IntN(2), keys[rnd.IntN(len(keys))]
+			if string(p.of(i).kv[k]) != "damage" {
+				p.of(i).kv[k] = []byte("damage")
+				want[i]++
+			}
+		}
+		bad, read := sweepAll(t, l, one.exec, func() {})
+		if fmt.Sprint(bad) != fmt.Sprint(want) || l.seen != (want[0]+want[1] > 0) {
+			t.Fatalf("case %d, -seed %d: %d entries are damaged, it finds %d; suspect: %v", n, testkit.Seed(t), want, bad, l.seen)
+		}
+		if want[0]+want[1] == 0 && read != int64(2*size) {
+			t.Fatalf("case %d: it has read %d bytes, not twice %d", n, read, size)
+		}
+		if p.fails[rnd.IntN(2)] = true; n%4 == 0 {
+			if bad, _ = sweepAll(t, l, one.exec, func() {}); bad[0] != len(keys) && bad[1] != len(keys) {
+				t.Fatalf("case %d: of %d entries that cannot be read it finds %d", n, len(keys), bad)
+			}
+		}
+	}
+}
+
+// TestSweepBesideBatches: what batches change while it is read is no damage, nor what they leave in doubt.
+func TestSweepBesideBatches(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	for n := range 100 {
+		f, keys := withLeaves(t, 60)
+		f.rnd, f.fails = rnd, n%2 == 0
+		l := New(f, f.exec, Hooks{Durable: func(uint64) {}, Again: func(e block.KV) []block.KV { return []block.KV{e} }})
+		if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		bad, _ := sweepAll(t, l, f.exec, func() {
+			for range rnd.IntN(4) {
+				e := block.KV{Key: []byte(keys[rnd.IntN(len(keys))])}
+				if rnd.IntN(3) > 0 {
+					e.Value = fmt.Appendf(nil, "page %d", rnd.Uint64())
+				}
+				l.Commit(func() []block.KV { return []block.KV{e} }, func(error) {})
+			}
+			for range rnd.IntN(10) {
+				f.exec.Step()
+			}
+		})
+		if bad[0] > 0 {
+			t.Fatalf("round %d, -seed %d: %d entries are damaged", n, testkit.Seed(t), bad)
+		}
+	}
+}
