@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/arraysim/arraysim/internal/history"
 )
+
+// unreadable is more than the buffers of a connection to serveOn hold that ask has made.
+const unreadable = 2 << 20
 
 // ask opens a connection, sends a question, and leaves the answer unread. Its receive buffer is small.
 func ask(t *testing.T, network, address, path string) net.Conn {
@@ -30,13 +34,17 @@ func ask(t *testing.T, network, address, path string) net.Conn {
 	return nc
 }
 
+// serveOn serves over connections whose send buffers are small, and stay so.
 func serveOn(t *testing.T, h http.Handler) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: h}
+	s := &http.Server{Handler: h, ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
+		_ = nc.(*net.TCPConn).SetWriteBuffer(64 << 10)
+		return ctx
+	}}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
@@ -50,7 +58,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 	}
 	const within = 300 * time.Millisecond
 	ended := make(chan error, 10)
-	big := make([]byte, 32<<20)
+	big := make([]byte, unreadable)
 	address := serveOn(t, promptly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := []byte("small")
 		if r.URL.Path == "/big" {
@@ -65,7 +73,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("32 MiB went to somebody who reads nothing")
+			t.Error("2 MiB went to somebody who reads nothing")
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("an answer that nobody reads keeps its handler")
@@ -88,7 +96,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 // TestBoundedAnswers: so many are computed, so many wait, the others hear so at once; and of what is not read the oldest is cut.
 func TestBoundedAnswers(t *testing.T) {
 	release, now, most := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
-	answer := make([]byte, 24<<20)
+	answer := make([]byte, unreadable)
 	b := newBounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
@@ -97,7 +105,10 @@ func TestBoundedAnswers(t *testing.T) {
 		<-release
 		_, _ = w.Write(answer)
 	}))
-	b.patience = time.Minute
+	if b.maxUnread != maxUnread {
+		t.Errorf("answers of %d bytes may be unread, want %d", b.maxUnread, maxUnread)
+	}
+	b.patience, b.maxUnread = time.Minute, unreadable*5/2
 	address := serveOn(t, promptly(b, time.Minute))
 	status := func(nc net.Conn) int {
 		_ = nc.SetReadDeadline(time.Now().Add(time.Minute))
@@ -132,7 +143,7 @@ func TestBoundedAnswers(t *testing.T) {
 		b.mu.Lock()
 		kept, bytes := len(b.unread), b.bytes
 		b.mu.Unlock()
-		if bytes <= maxUnread {
+		if bytes <= b.maxUnread {
 			if kept == 0 {
 				t.Error("the newest answers were cut, too")
 			}
@@ -158,11 +169,12 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil
 // TestACutStays: an answer that is cut before its first byte has no more time behind it.
 func TestACutStays(t *testing.T) {
 	b, within := newBounded(nil), time.Hour
+	b.maxUnread = 1 << 20
 	conns := [2]*deadlines{}
 	for i := range conns {
 		conns[i] = &deadlines{ResponseWriter: httptest.NewRecorder()}
 		w := &prompt{ResponseWriter: conns[i], control: http.NewResponseController(conns[i]), within: within}
-		b.keep(make([]byte, maxUnread*3/4), w)
+		b.keep(make([]byte, b.maxUnread*3/4), w)
 		defer func() { // as the handler that was about to write
 			w.WriteHeader(http.StatusOK)
 			if ends := time.Until(conns[i].last); (ends <= 0) != (i == 0) {
@@ -214,6 +226,7 @@ func TestHistoryWithSlowReaders(t *testing.T) {
 		if _, err := r.Counters(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(100 * time.Millisecond) // who asks without a pause only takes what the machine has
 	}
 	t.Logf("%d answers, the slowest in %v", answered, slowest)
 }
