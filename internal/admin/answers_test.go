@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/arraysim/arraysim/internal/history"
 )
+
+// unreadable is more than the buffers of a connection to serveOn hold that ask has made.
+const unreadable = 2 << 20
 
 // ask opens a connection, sends a question, and leaves the answer unread. Its receive buffer is small.
 func ask(t *testing.T, network, address, path string) net.Conn {
@@ -30,13 +34,17 @@ func ask(t *testing.T, network, address, path string) net.Conn {
 	return nc
 }
 
+// serveOn serves over connections whose send buffers are small, and stay so.
 func serveOn(t *testing.T, h http.Handler) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: h}
+	s := &http.Server{Handler: h, ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
+		_ = nc.(*net.TCPConn).SetWriteBuffer(64 << 10)
+		return ctx
+	}}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
@@ -50,7 +58,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 	}
 	const within = 300 * time.Millisecond
 	ended := make(chan error, 10)
-	big := make([]byte, 32<<20)
+	big := make([]byte, unreadable)
 	address := serveOn(t, promptly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := []byte("small")
 		if r.URL.Path == "/big" {
@@ -65,7 +73,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("32 MiB went to somebody who reads nothing")
+			t.Error("2 MiB went to somebody who reads nothing")
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("an answer that nobody reads keeps its handler")
@@ -89,7 +97,7 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 func TestBoundedAnswers(t *testing.T) {
 	const patience = 5 * time.Minute // on a busy machine
 	release, now, most := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
-	answer := make([]byte, 8<<20) // more than the kernel takes of what nobody reads
+	answer := make([]byte, unreadable)
 	b := newBounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
@@ -98,7 +106,10 @@ func TestBoundedAnswers(t *testing.T) {
 		<-release
 		_, _ = w.Write(answer)
 	}))
-	b.patience, b.maxUnread = patience, 20<<20
+	if b.maxUnread != maxUnread {
+		t.Errorf("answers of %d bytes may be unread, want %d", b.maxUnread, maxUnread)
+	}
+	b.patience, b.maxUnread = patience, unreadable*5/2
 	address := serveOn(t, promptly(b, patience))
 	status := func(nc net.Conn) int {
 		_ = nc.SetReadDeadline(time.Now().Add(patience))
@@ -159,11 +170,12 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil
 // TestACutStays: an answer that is cut before its first byte has no more time behind it.
 func TestACutStays(t *testing.T) {
 	b, within := newBounded(nil), time.Hour
+	b.maxUnread = 1 << 20
 	conns := [2]*deadlines{}
 	for i := range conns {
 		conns[i] = &deadlines{ResponseWriter: httptest.NewRecorder()}
 		w := &prompt{ResponseWriter: conns[i], control: http.NewResponseController(conns[i]), within: within}
-		b.keep(make([]byte, maxUnread*3/4), w)
+		b.keep(make([]byte, b.maxUnread*3/4), w)
 		defer func() { // as the handler that was about to write
 			w.WriteHeader(http.StatusOK)
 			if ends := time.Until(conns[i].last); (ends <= 0) != (i == 0) {
@@ -215,6 +227,7 @@ func TestHistoryWithSlowReaders(t *testing.T) {
 		if _, err := r.Counters(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(100 * time.Millisecond) // who asks without a pause only takes what the machine has
 	}
 	t.Logf("%d answers, the slowest in %v", answered, slowest)
 }

@@ -16,6 +16,7 @@ import (
 type killer struct {
 	r    *powerRig
 	left int
+	w    *blocktest.Watched
 	part block.Part
 	at   []byte // where the update is that has begun
 	old  []byte // what was there before; nil: none has begun
@@ -36,17 +37,17 @@ func (s killable) Region(name string, l block.RegionLayout) (block.Region, bool,
 		return nil, false, err
 	}
 	w := blocktest.Watch(r, l, s.k.r.disk.Mapped("/data/nvram"))
-	s.k.old, w.On = nil, s.k.writing
+	s.k.old, w.On = nil, func(part block.Part, b []byte) { s.k.writing(w, part, b) }
 	return w, fresh, nil
 }
 
-func (k *killer) writing(part block.Part, b []byte) {
+func (k *killer) writing(w *blocktest.Watched, part block.Part, b []byte) {
 	k.ended()
 	if k.exact && part != block.PartDescriptors {
 		return
 	}
 	if k.left--; k.left == 0 && k.r.disk.Image() == nil {
-		k.part, k.at, k.old = part, b, slices.Clone(b)
+		k.w, k.part, k.at, k.old = w, part, b, slices.Clone(b)
 	}
 }
 
@@ -77,6 +78,7 @@ func (k *killer) ended() {
 	}
 	copy(at, k.old)
 	copy(at[from:to], now[from:to])
+	k.w.Retell()
 	k.r.disk.KillNow()
 	copy(at, now)
 	k.old = nil
