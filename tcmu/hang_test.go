@@ -56,7 +56,7 @@ func TestEndThatHangs(t *testing.T) {
 			t.Cleanup(func() { close(sub.free) })
 			w.device(1, "a/stuck/x")
 			k := tcmutest.New(tcmutest.Options{})
-			s, err := start(Options{Subtypes: []Subtype{sub}, CloseTimeout: 50 * time.Millisecond}, w.root, w, func(uint32) (Link, error) { return k, nil })
+			s, err := start(Options{Subtypes: []Subtype{sub}, CloseTimeout: 50 * time.Millisecond, grace: 200 * time.Millisecond}, w.root, w, func(uint32) (Link, error) { return k, nil })
 			if err != nil {
 				t.Fatal(err)
 			}

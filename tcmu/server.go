@@ -22,6 +22,8 @@ type Options struct {
 	// CloseTimeout bounds how long the end of a device waits for commands in
 	// progress; 0 means 30 seconds, after which initiators have given up too.
 	CloseTimeout time.Duration
+
+	grace time.Duration // defaultGrace; tests have less
 }
 
 // Server answers the kernel: it opens, changes and closes the devices of its
@@ -45,7 +47,11 @@ type Server struct {
 	serving sync.WaitGroup           // rings
 }
 
-const defaultCloseTimeout = 30 * time.Second
+const (
+	defaultCloseTimeout = 30 * time.Second
+	// defaultGrace is how much longer than CloseTimeout the server waits for a device, whose own end is to be heard.
+	defaultGrace = 5 * time.Second
+)
 
 // Start takes over the devices that exist and begins to answer the kernel. It needs
 // root, and fails when tcmu-runner or another server runs.
@@ -90,6 +96,9 @@ func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)
 	}
 	if s.opt.CloseTimeout == 0 {
 		s.opt.CloseTimeout = defaultCloseTimeout
+	}
+	if s.opt.grace == 0 {
+		s.opt.grace = defaultGrace
 	}
 	for i, st := range opt.Subtypes {
 		if err := checkSubtype(st.Name()); err != nil {
@@ -513,15 +522,12 @@ func (s *Server) reconfigure(i Info, c Change) error {
 	return nil
 }
 
-// closeGrace is how much longer than CloseTimeout the server waits for a device, whose own end is to be heard.
-const closeGrace = 5 * time.Second
-
 // closeAll ends all devices at once. A device, or the kernel, that does not answer in time is left alone and named in the
 // error: its thread may hang in the kernel. Then the lock stays taken until this process ends.
 func (s *Server) closeAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
 	defer cancel()
-	last, stop := context.WithTimeout(context.Background(), s.opt.CloseTimeout+closeGrace)
+	last, stop := context.WithTimeout(context.Background(), s.opt.CloseTimeout+s.opt.grace)
 	defer stop()
 	devices := s.Devices()
 	ends := make([]chan error, len(devices))
@@ -556,7 +562,7 @@ func (s *Server) closeAll() error {
 	select {
 	case err := <-farewell:
 		errs = append(errs, err)
-	case <-time.After(closeGrace):
+	case <-time.After(s.opt.grace):
 		hang = true
 		errs = append(errs, errors.New("tcmu: the parameters of the kernel's module cannot be written: that hangs in the kernel"))
 	}
