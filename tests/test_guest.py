@@ -110,3 +110,22 @@ def test_guests_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stack.enter_context(processor(Uml)) == 5
     with processor(Uml) as first:
         assert first == 2
+
+
+def test_files_share_guests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file has one guest, none of which takes much longer than the longest file, and all engines are busy."""
+    monkeypatch.syspath_prepend(REPO / "scripts" / "vm")
+    spec = importlib.util.spec_from_file_location("guests_run", REPO / "scripts" / "vm" / "run.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "guests_run", module)  # dataclasses look for it
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "TYPICAL", {})
+    times = {"long": 100.0, "a": 60.0, "b": 50.0, "c": 40.0, "d": 40.0, "e": 10.0}
+    monkeypatch.setattr(module, "known_times", lambda: times)
+    assert module.shared([*times], 3) == [["long"], ["a", "d"], ["b", "c", "e"]]
+    assert module.shared(["a", "b"], 3) == [["a"], ["b"]]
+    assert sorted(module.shared([*times, "new"], 3)) == [["a", "d"], ["b", "c", "e"], ["long"], ["new"]]
+    assert module.shared([], 3) == []
+    monkeypatch.setattr(module, "known_times", dict)
+    assert module.shared(["x", "y", "z", "u"], 3) == [["u"], ["x"], ["y"], ["z"]]

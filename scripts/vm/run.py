@@ -9,8 +9,8 @@
     scripts/vm/run.py --systemd --shell             # booted by systemd, with nothing of arraysim installed
 
 A guest is a process of User Mode Linux (the default) or a machine that QEMU emulates. Neither needs KVM,
-a network or, once its root is there (root.py, image.py), a download. User Mode Linux gets a guest for each
-test file, up to three side by side; QEMU gets one guest for all. A guest starts from
+a network or, once its root is there (root.py, image.py), a download. User Mode Linux gets several guests, up to
+three side by side, and each of them some of the test files; QEMU gets one guest for all. A guest starts from
 the same root every time and sees a copy of bin/arraysim and tests/, made as the run starts. Its output is
 shown as it comes; .cache/vm/results/last has a folder a guest with its logs: dmesg.log, console.log,
 junit.xml, and what the tests left. The exit status is 0 when all tests passed.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shlex
 import signal
@@ -46,6 +47,8 @@ TYPICAL = {
     "test_disks": 130.0,
     "test_tcmu": 90.0,
     "test_conformance": 70.0,
+    "test_examples": 60.0,
+    "test_nodes": 60.0,
     "test_portal": 60.0,
     "test_docs": 55.0,
     "test_zero_bench": 45.0,
@@ -86,15 +89,19 @@ class Job:
     status: int = GAVE_UP
     seconds: float = 0
     counts: dict[str, int] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)  # of its files
 
     def count(self, junit: Path) -> None:
-        """Take the numbers of cases from pytest's report."""
+        """Take the numbers of cases, and how long each file took, from pytest's report."""
         if not junit.exists():
             return
+        self.times = {}
         worst: dict[tuple[str | None, str | None], str] = {}
         for case in ET.parse(junit).getroot().iter("testcase"):
             # A case that failed and whose teardown failed, too, is reported twice.
             key = case.get("classname"), case.get("name")
+            if file := next((part for part in (key[0] or "").split(".") if part.startswith("test_")), None):
+                self.times[file] = self.times.get(file, 0) + float(case.get("time") or 0)
             if case.find("failure") is not None or case.find("error") is not None:
                 worst[key] = "failed"
             else:
@@ -124,9 +131,35 @@ def jobs(args: argparse.Namespace, rest: list[str], engine: Engine) -> list[Job]
     for name in emptied(chosen, others) if len(files) > 1 else []:
         say(f"{name}: the selection leaves nothing of it")
         del files[name]
+    booted = [name for name, of in files.items() if any(boots(c) for c in of)]
+    shares = [[name] for name in booted] + shared([name for name in files if name not in booted], engine.parallel)
+    made = []
+    for names in shares:
+        name = names[0] if len(names) == 1 else f"{names[0]}+{len(names) - 1}"
+        of = [c for n in sorted(names) for c in files[n]]
+        made.append(Job(name, pytest_command([*of, *others]), names[0] in booted))
+    return made
+
+
+def shared(files: list[str], parallel: int) -> list[list[str]]:
+    """Share files among guests, those of the longest guest first.
+
+    To boot a guest and to start pytest and targetcli in it costs as much as a dozen tests. So there are few guests: as
+    many as are needed for none to take much longer than the longest file does, and parallel ones at least. A file whose
+    time is unknown counts as the longest.
+    """
     times = TYPICAL | known_times()
-    made = [Job(name, pytest_command([*of, *others]), any(boots(c) for c in of)) for name, of in files.items()]
-    return sorted(made, key=lambda j: (-times.get(j.name, 1e9), j.name))
+    longest = max((times.get(f, 0) for f in files), default=0) or 1
+    takes = {f: times.get(f, longest) for f in files}
+    guests = max(parallel, math.ceil(sum(takes.values()) / longest))
+    shares: list[list[str]] = [[] for _ in range(min(guests, len(files)))]
+
+    def sum_of(share: list[str]) -> float:
+        return sum(takes[f] for f in share)
+
+    for file in sorted(files, key=lambda f: (-takes[f], f)):
+        min(shares, key=sum_of).append(file)
+    return sorted(shares, key=lambda share: -sum_of(share))
 
 
 def boots(test: str) -> bool:
@@ -236,7 +269,8 @@ def once(args: argparse.Namespace, rest: list[str]) -> int:
         return todo[0].status
     whole = not any("::" in a or a in ("-k",) for a in rest)
     if whole and engine.name == "uml" and not args.command:
-        times = known_times() | {j.name: round(j.seconds, 1) for j in todo if j.status == 0}
+        new = [item for j in todo if j.status == 0 for item in j.times.items()]
+        times = known_times() | {file: round(seconds, 1) for file, seconds in new}
         TIMES.write_text(json.dumps(times, indent=1))
     return summary(todo, run, started, engine)
 
