@@ -1,7 +1,8 @@
 #!/bin/bash
 # Makes a real Debian root file system as an ext4 image, from packages of the
 # machine's own apt sources, and prints its path. The image is kept in .cache/:
-# the second call needs no network and returns at once.
+# the second call needs no network and returns at once. Beside it are the same files
+# as a tar archive, from which scripts/vm/root.py goes on.
 #
 #   scripts/rootfs.sh [--force]
 #
@@ -10,6 +11,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 image=.cache/rootfs.ext4
+archive=.cache/rootfs.tar
 uuid=5a1ab000-0000-4000-8000-0000000000a5
 export SOURCE_DATE_EPOCH=1750000000
 export PATH=$PATH:/usr/sbin:/sbin
@@ -22,7 +24,7 @@ mkdir -p .cache
 exec {lock}>.cache/rootfs.lock
 flock "$lock"
 
-if [[ -s $image && ${1:-} != --force ]]; then
+if [[ -s $image && -s $archive && ${1:-} != --force ]]; then
 	echo "$PWD/$image"
 	exit 0
 fi
@@ -58,6 +60,9 @@ say "making an ext4 image of $size MiB from $((kib / 1024)) MiB of files"
 mke2fs -q -t ext4 -b 4096 -U "$uuid" -E "hash_seed=$uuid,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0" \
 	-d "$work/root" "$work/image" "${size}M" >&2
 e2fsck -fn "$work/image" >/dev/null 2>&1 || die "e2fsck finds errors in the fresh image"
+# Without what mmdebstrap has from its options, and will have from others.
+tar -C "$work/root" --xattrs --numeric-owner --exclude='./dev/*' --exclude='./etc/*/*/99mmdebstrap' -cf "$work/archive" .
+mv "$work/archive" "$archive"
 mv "$work/image" "$image"
 say "done: $image"
 echo "$PWD/$image"

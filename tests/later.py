@@ -11,10 +11,13 @@ from typing import Any
 
 
 class Later:
-    """Stands for a module until its first attribute is asked for, and hands on all of them."""
+    """Stands for a module until its first attribute is asked for, and hands on all that are public."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        # pytest asks each object of a file of tests whether it is a fixture, by an attribute that begins like this.
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)

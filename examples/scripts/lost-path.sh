@@ -15,7 +15,7 @@ END
 . "$(dirname "$0")/paths.sh"
 multipath -ll
 touch "$folder/go"
-while [ -e "$folder/go" ]; do dd if=/dev/urandom of="$device" bs=64k count=8 oflag=direct conv=fsync 2> "$folder/dd" || exit 1; done & writer=$!
+while [ -e "$folder/go" ]; do dd if=/dev/urandom of="$device" bs=64k count=8 oflag=direct conv=fsync 2> "$folder/dd" || exit 1; sleep 0.1; done & writer=$!
 array port set 1 unavailable && await 1 'failed|faulty|ghost' && echo 'the first path is lost'
 array port set 1 optimized && await 2 'active ready' && echo 'it is back'
 ip addr del "$second/32" dev lo && await 1 'failed|faulty|offline' && echo 'the second path is lost'

@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -127,7 +128,8 @@ def network_settings() -> list[str]:
 
 
 def debootstrap(root: Path) -> None:
-    """Unpack and configure the packages into root."""
+    """Unpack and configure the packages into root, over what any Debian has, which scripts/rootfs.sh makes."""
+    subprocess.run([REPO / "scripts" / "rootfs.sh"], check=True, stdout=sys.stderr)
     etc = Path("/etc/apt")
     candidates = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
     sources = [f for f in candidates if f.suffix in (".list", ".sources") and f.is_file() and "debian" in f.read_text()]
@@ -137,9 +139,11 @@ def debootstrap(root: Path) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write("\n".join([*network_settings(), ""]))
         conf.flush()
+        install = f'apt-get -qq -y -o DPkg::Chroot-Directory="$1" install {" ".join(packages())} >/dev/null'
         subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", "--format=directory"]
-            + [f"--include={','.join(packages())}", f"--aptopt={conf.name}"]
+            ["mmdebstrap", "--quiet", "--variant=custom", "--mode=root", "--format=directory"]
+            + [f"""--setup-hook=tar -C "$1" --xattrs -xpf {shlex.quote(str(REPO / ".cache" / "rootfs.tar"))}"""]
+            + [f'--customize-hook=APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" {install}', f"--aptopt={conf.name}"]
             + [f"--dpkgopt=path-exclude={p}" for p in EXCLUDE]
             + [release["VERSION_CODENAME"], str(root), *map(str, sources)],
             check=True,
@@ -149,7 +153,8 @@ def debootstrap(root: Path) -> None:
 
 def settle(root: Path) -> None:
     """Give the root what a boot without an init system does not."""
-    for unneeded in ("var/cache/apt", "var/lib/apt/lists", "boot"):
+    # What the packages of any Debian have of EXCLUDE is among these.
+    for unneeded in ("var/cache/apt", "var/lib/apt/lists", "boot", *(p.strip("/*") for p in EXCLUDE)):
         shutil.rmtree(root / unneeded, ignore_errors=True)
     (root / "etc/hostname").write_text("guest\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost guest\n")

@@ -9,6 +9,7 @@ vm-test-all: build plugin ## all of them, slow ones too
 	@scripts/vm/run.py --limit 2400 $(VM_ARGS)
 
 test-qemu: build plugin ## the same in emulated machines, with kernels 6.1 and 6.12 and two processors (45 minutes)
+	@scripts/setup.sh qemu-system-x86
 	@failed=0; \
 	scripts/vm/run.py --engine qemu --kernel 6.1 --limit 3600 $(VM_ARGS) || failed=1; \
 	scripts/vm/run.py --engine qemu --kernel 6.12 --limit 3600 -m "not slow" $(VM_ARGS) || failed=1; \
