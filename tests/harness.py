@@ -306,7 +306,7 @@ class Server:
         fields = Path(f"/proc/{self.proc.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def signal(self, sig: int, timeout: float = 30) -> int:
+    def signal(self, sig: int, timeout: float = 120) -> int:
         """Send the process a signal, wait until it is gone, return its exit code."""
         assert self.proc is not None
         if self.proc.poll() is None:

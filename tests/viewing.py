@@ -29,8 +29,8 @@ _playwright = Later("playwright.sync_api")
 
 
 def expect(actual: Any) -> Any:
-    """Return playwright's expectations of a page or a part of it, which have half a minute to come true."""
-    _playwright.expect.set_options(timeout=30_000)
+    """Return playwright's expectations of a page or a part of it, which have two minutes to come true."""
+    _playwright.expect.set_options(timeout=120_000)
     return _playwright.expect(actual)
 
 
@@ -63,6 +63,7 @@ class Viewer:
         self.use(daemon)
         self.axe = axe
         self.context = browser.new_context(viewport=DESK)
+        self.context.set_default_timeout(120_000)  # ms; on a busy machine
         self.page: Page = self.context.new_page()
         self.allowed: list[str] = []
         self.errors: list[str] = []
