@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
 )
@@ -64,6 +65,7 @@ func TestRandomCommands(t *testing.T) {
 	var calls []*tcmutest.Call
 	var ids [2][]uint16
 	ends := map[byte]int{}
+	echoed := 0
 	wait := func() {
 		for _, c := range calls {
 			ends[c.Wait().Status]++
@@ -92,6 +94,19 @@ func TestRandomCommands(t *testing.T) {
 			if err := l.Manage(function, ids[at]...); err != nil && !errors.Is(err, tcmutest.ErrFull) {
 				t.Fatal(err)
 			}
+		case 4: // what MODE SENSE reports MODE SELECT takes, whatever the write cache is
+			wait()
+			a := l.send([]byte{0x1A, 8, 0x3F, 0, 255, 0}, nil, 255).Wait()
+			if a.Status != scsi.StatusGood {
+				continue // the unit is being erased, or has something to say
+			}
+			list := a.Data[:a.Data[0]+1]
+			clear(list[:4])
+			a = l.send([]byte{0x15, 0x10, 0, 0, byte(len(list)), 0}, list, 0).Wait()
+			if key, asc, _ := scsitest.SenseCode(a.Sense[:]); a.Status == scsi.StatusCheckCondition && key == 5 && asc == 0x26 {
+				t.Fatalf("step %d: MODE SELECT of %x: sense %x", step, list, a.Sense)
+			}
+			echoed++
 		default:
 			cdb := randomCDB(rng)
 			var out []byte
@@ -127,8 +142,8 @@ func TestRandomCommands(t *testing.T) {
 		}
 	}
 	wait()
-	if ends[scsi.StatusGood] < 300 || ends[scsi.StatusCheckCondition] < 300 {
-		t.Errorf("ends by status: %v", ends)
+	if ends[scsi.StatusGood] < 300 || ends[scsi.StatusCheckCondition] < 300 || echoed == 0 {
+		t.Errorf("ends by status: %v, and %d of MODE SELECT", ends, echoed)
 	}
 	for _, l := range append(units, third) {
 		if l != nil {

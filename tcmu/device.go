@@ -416,7 +416,14 @@ func (d *Device) Close(ctx context.Context) error {
 		}()
 		return errors.Join(err, late)
 	}
-	return errors.Join(err, d.end())
+	ended := make(chan error, 1)
+	go func() { ended <- d.end() }()
+	select {
+	case e := <-ended:
+		return errors.Join(err, e)
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("tcmu: %s: the handler is not closed yet", d))
+	}
 }
 
 // settle waits until Serve has returned and no command is in progress, or for ctx.

@@ -895,6 +895,62 @@ func TestCloseOfAStuckHandler(t *testing.T) {
 	}
 }
 
+// slowCloser is a handler whose Close does not come back before it is let go.
+type slowCloser struct {
+	handler
+	closing, release chan struct{}
+}
+
+func (h *slowCloser) Close() {
+	close(h.closing)
+	<-h.release
+}
+
+// TestCloseOfAHandlerThatDoesNotClose: nor does a handler that does not come back from its own Close keep whoever closes the device, which
+// has no command.
+func TestCloseOfAHandlerThatDoesNotClose(t *testing.T) {
+	k := tcmutest.New(tcmutest.Options{})
+	d, err := tcmu.Attach(k, tcmu.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &slowCloser{closing: make(chan struct{}), release: make(chan struct{})}
+	h.serve = func(b []*tcmu.Command) {
+		for _, c := range b {
+			c.Complete(0, nil, tcmu.All)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(h) }()
+	call, err := k.Send(cdbTest, nil, 0) // it is being served
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close(ctx) }()
+	<-h.closing
+	cancel()
+	select {
+	case err := <-closed:
+		if err == nil || k.Closed() {
+			t.Errorf("closed under its handler: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Close waits for the handler")
+	}
+	close(h.release)
+	if err := <-ended; !errors.Is(err, tcmu.ErrStopped) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	for end := time.Now().Add(patience); !k.Closed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the device is not closed when its handler is")
+		}
+	}
+}
+
 func TestCloseBeforeServe(t *testing.T) {
 	k := tcmutest.New(tcmutest.Options{})
 	d, err := tcmu.Attach(k, tcmu.Info{})
