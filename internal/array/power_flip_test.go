@@ -69,7 +69,7 @@ func TestFlippedBits(t *testing.T) {
 		for range 20 {
 			n++
 			disk := image.Kill()
-			dir := []string{"/data/nvram", "/data/nvram", "/data/mdisk/", "/data/mdisk/", "/data/meta/", "/data/meta.copy/", "/data/"}[rnd.IntN(7)]
+			dir := []string{"/data/nvram", "/data/nvram", "/data/mdisk/", "/data/mdisk/", "/data/meta/", "/data/meta.copy/", "/data/"}[n%7]
 			path, off := disk.Flip(rnd, dir)
 			where := fmt.Sprintf("%s byte %d", path, off)
 			kind := strings.TrimRight(path[strings.LastIndex(path, "/")+1:], "0123456789-")

@@ -87,10 +87,10 @@ func (r *powerRig) comeAndGo() {
 	case k < 4:
 		r.move(vol)
 	case !r.slots[small].there:
-	case r.slots[thick].there:
+	case r.slots[thick].there && r.rnd.IntN(4) > 0:
 		r.leave(thick, func() { r.squeeze(small, thick) })
 	default:
-		r.squeeze(small, thick)
+		r.squeeze(small, thick) // beside the thick one it finds no space
 	}
 }
 

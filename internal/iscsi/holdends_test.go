@@ -30,6 +30,17 @@ func (r *rig) letGo() {
 	})
 }
 
+// waiting returns how many goroutines wait in a select of a function.
+func waiting(function string) (n int) {
+	buf := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if head, _, _ := strings.Cut(g, "\n"); strings.Contains(head, "[select") && strings.Contains(g, function) {
+			n++
+		}
+	}
+	return n
+}
+
 // isUp tells whether a session's commands are carried out.
 func isUp(t *testing.T, c *Client) {
 	t.Helper()
@@ -58,7 +69,9 @@ func TestHeldByTwo(t *testing.T) {
 		defer cancel()
 		second <- r.portal.Hold(ctx, false)
 	}()
-	time.Sleep(500 * time.Millisecond) // in which the second has begun
+	if !poll(func() bool { return waiting("iscsi.(*Portal).Hold(") == 2 }) {
+		t.Fatal("the second does not wait")
+	}
 	giveUp()
 	if err := <-first; err == nil || errors.Is(err, ErrReleased) {
 		t.Errorf("the first says %v", err)
@@ -163,7 +176,7 @@ func TestReinstatedWhileHeld(t *testing.T) {
 			}) {
 				t.Fatal("the login does not wait")
 			}
-			for end := time.Now().Add(time.Second); len(r.portal.Sessions()) > 1 && time.Now().Before(end); {
+			for end := time.Now().Add(20 * time.Second); len(r.portal.Sessions()) > 1 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
 			if n := len(r.portal.Sessions()); n > 1 {
@@ -370,7 +383,7 @@ func (r *rig) onlyConn() (only *conn) {
 // connection is not, has nothing of it carried out later. Hosts that answer, and those that have nothing waiting, stay.
 func TestSilentHostWhileHeld(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 200*time.Millisecond
+		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, time.Second
 	})
 	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
 	there, resets := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 33 })
@@ -390,7 +403,7 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); len(r.portal.Sessions()) > 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(time.Second) // in which the others are asked, too
+	time.Sleep(3 * time.Second) // in which the others are asked, too
 	if n := len(r.portal.Sessions()); n != 2 {
 		t.Errorf("%d sessions are there, of four of which two have a host that says nothing", n)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/demand"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/array/window"
@@ -17,11 +18,13 @@ func (r *rig) check() {
 	r.checkAbsent()
 	defer func(n int) { r.arena.away.inCalls = n }(r.arena.ReadInCalls()) // what is compared is read at once
 	want, windows := r.space.NewCounts(), 0
+	reading := r.reading()
 	for _, v := range r.vols {
 		windows += v.references(want)
 		r.compare(v)
 		r.checkForms(v)
 	}
+	r.leave(reading)
 	u := r.audit()
 	for u.Step(1 + r.rnd.IntN(10)) {
 	}
@@ -40,6 +43,30 @@ func (r *rig) check() {
 	}
 	if layers, states := r.arena.nodes.Windows.Live(); states > layers {
 		r.fatalf("%d windows have states, of %d", states, layers)
+	}
+}
+
+// reading returns the leaves of volumes that are on their way into memory.
+func (r *rig) reading() (leaves []demand.Key) {
+	for _, v := range r.vols {
+		for leaf := range node.LeafOf(uint64(len(v.sectors))-1) + 1 {
+			k := demand.Key{Volume: v.id, Leaf: leaf}
+			if s, _ := v.m.leafSlot(leaf); s.Kind() == window.KindAbsent && r.arena.Demand().Reading(k) != nil {
+				leaves = append(leaves, k)
+			}
+		}
+	}
+	return leaves
+}
+
+// leave has leaves leave again that a comparison has read at once. In an array nothing brings a leaf in that is being read: were
+// it changed, stored and dropped before that ends, the answer would be older than what the store has.
+func (r *rig) leave(leaves []demand.Key) {
+	for _, k := range leaves {
+		m := r.arena.maps[k.Volume]
+		s, _ := r.arena.nodes.Find(&m.root, m.levels, 0, k.Leaf)
+		r.arena.nodes.Drop(s)
+		r.arena.away.leaves++
 	}
 }
 
