@@ -174,8 +174,8 @@ def full() -> list[Part]:
     plain = [p for p in go_packages(concurrent=False) if not p.endswith("/sim")]
     return [
         Part("setup", ["scripts/setup.sh"], 90),
-        Part("root", ["scripts/vm/root.py"], 130, ("setup",)),
         Part("image", ["scripts/rootfs.sh"], 70, ("setup",), cores=0.5),
+        Part("root", ["scripts/vm/root.py"], 80, ("image",)),
         Part("build", ["make", "--no-print-directory", "build"], 160),
         Part("plugin", ["make", "--no-print-directory", "plugin"], 50, ("setup", "build")),  # needs a C compiler
         Part("lint", ["scripts/lint.sh"], 300, ("setup", "build"), cores=0.5, env=PLAIN),
