@@ -31,6 +31,7 @@ type opening struct {
 	d     *daemon
 	data  *folder
 	every time.Duration
+	alone bool // nobody else can have the array: see showStart
 	// canceled: the process is to end; systemd is asked for no more time, and ends it where it does not.
 	canceled <-chan struct{}
 
@@ -281,7 +282,7 @@ func (o *opening) status() *OwnershipStatus {
 // ServeHTTP answers with the state.
 func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	own := o.status()
-	if o.d.cfg.Store != storeRados { // nobody else can have the array
+	if o.alone {
 		own = nil
 	}
 	o.mu.Lock()

@@ -65,7 +65,7 @@ func (d *daemon) showStart(ctx context.Context) {
 		return
 	}
 	d.opening = newOpening(d)
-	d.opening.canceled = ctx.Done()
+	d.opening.alone, d.opening.canceled = true, ctx.Done()
 	d.opening.serve(d.data)
 	d.opening.has(d.data)
 }

@@ -51,7 +51,7 @@ func TestStartThatCollects(t *testing.T) {
 			t.Errorf("%d steps after it was stopped at %d", steps-after, after)
 		}
 	}
-	if ends < 16 || all < 15 {
+	if ends < 16 || all < 12 {
 		t.Errorf("it was stopped at %d steps, and collected %d pages", ends, all)
 	}
 	r.check()

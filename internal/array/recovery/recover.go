@@ -333,9 +333,8 @@ func (r *run) countReferences() error {
 // each step.
 func (r *run) collect(p *pool.Pool) error {
 	arena := r.Set.Arena
-	for was := arena.Nodes(); p.Alloc.Reserved() > 0; {
-		more := arena.CollectNow(p.Alloc)
-		if err := r.at(Progress{Step: "collecting garbage", Pool: p.Name(), Collected: was - arena.Nodes()}); err != nil || !more {
+	for was := arena.Nodes(); p.Alloc.Reserved() > 0 && arena.CollectNow(p.Alloc); {
+		if err := r.at(Progress{Step: "collecting garbage", Pool: p.Name(), Collected: was - arena.Nodes()}); err != nil {
 			return err
 		}
 	}

@@ -154,7 +154,8 @@ func (w *world) eventPeerLost() {
 	if len(w.cards) < 2 {
 		return
 	}
-	c := w.cards[1+w.r.IntN(len(w.cards)-1)]
+	i := 1 + w.r.IntN(len(w.cards)-1)
+	c := w.cards[i]
 	c.broken = true
 	w.steps(30)
 	if w.r.IntN(2) == 0 {
@@ -162,7 +163,7 @@ func (w *world) eventPeerLost() {
 		if w.r.IntN(2) == 0 && w.taker == 0 {
 			s := &slot{card: c}
 			w.slots = append(w.slots, s)
-			if err := w.d.AddPeer(Peer{Name: "again", Medium: s}); err != nil {
+			if err := w.d.AddPeer(Peer{Name: "again", Medium: w.medium(i, s)}); err != nil {
 				w.fail("%v", err)
 			}
 			w.steps(30)
