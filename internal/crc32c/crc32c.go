@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -43,6 +44,18 @@ func Sector(b []byte) uint32 {
 		return crc32.Checksum(b, table)
 	}
 	return ^sparse(b, ^uint32(0))
+}
+
+// Sectors writes the checksums of the first len(sums) sectors of b. It is faster than [Sector] for each.
+func Sectors(sums []uint32, b []byte) {
+	b = b[:len(sums)*SectorSize]
+	if fours := len(sums) / 4; hasFours && native && fours > 0 {
+		sumFours(&b[0], &sums[0], fours)
+		sums, b = sums[4*fours:], b[4*fours*SectorSize:]
+	}
+	for i := range sums {
+		sums[i] = Sector(b[i*SectorSize:])
+	}
 }
 
 // Checksum returns the checksum of b, whatever its length.
@@ -118,14 +131,6 @@ func raw(b []byte, before uint32) uint32 { return ^crc32.Update(^before, table, 
 // changed places are found because their weights differ. Damage to more than one sector that the CRCs of
 // each find goes undetected if the weighted remainders happen to cancel: once in 2^31.
 func Verify(b []byte, sums []uint32) bool {
-	if native {
-		for i, c := range sums {
-			if crc32.Checksum(b[i*SectorSize:(i+1)*SectorSize], table) != c {
-				return false
-			}
-		}
-		return true
-	}
 	for len(sums) > 0 {
 		n := min(len(sums), foldSectors)
 		if !verify(b[:n*SectorSize], sums[:n]) {
@@ -136,7 +141,14 @@ func Verify(b []byte, sums []uint32) bool {
 	return true
 }
 
+// verify is Verify of at most foldSectors.
 func verify(b []byte, sums []uint32) bool {
+	if native {
+		var own [foldSectors]uint32
+		have := own[:len(sums)]
+		Sectors(have, b)
+		return slices.Equal(have, sums)
+	}
 	if len(sums) == 1 {
 		return Sector(b) == sums[0]
 	}

@@ -20,8 +20,9 @@ const (
 	// processor from one that has not done so for 10 ms, and then looks for more to take every 20 µs.
 	restEvery = 4 * time.Millisecond
 	// shortCall is up to how many bytes are moved without a word to the runtime. It lends the processor
-	// to others in calls that it knows of, and wakes its watcher for that: dearer than the call.
-	shortCall = 256 << 10
+	// to others in calls that it knows of, and wakes its watcher for that: dearer than the call. A data
+	// segment of 256 KiB is short, with what is asked for beyond it.
+	shortCall = 256<<10 + afterLarge
 	// tellEvery is how many reads in a row may pass without such a word. The watcher sleeps while the
 	// runtime has nothing to do, and only a call that it knows of wakes it: without one a reader whose
 	// peer never pauses would keep its processor from all others.

@@ -417,6 +417,19 @@ func TestBusyReaderIsKnown(t *testing.T) {
 	}
 }
 
+// TestSegmentsAreShort: the runtime need not know of a read of a segment of 256 KiB.
+func TestSegmentsAreShort(t *testing.T) {
+	r, k := newCounted(t, -1)
+	p := newPipeline(r.login(nil), 1, 256<<10/fakeBlock, true)
+	rounds(t, p, 20)
+	k.receives.Store(0)
+	k.told.Store(0)
+	rounds(t, p, 100)
+	if n, told := k.receives.Load(), k.told.Load(); n < 200 || told > n/tellEvery+1 {
+		t.Errorf("of %d reads of long segments the runtime knew of %d, not of one in %d", n, told, tellEvery)
+	}
+}
+
 // TestParkedReaderGivesItsPlaceBack: a peer that does not read its answers keeps no place to stay.
 func TestParkedReaderGivesItsPlaceBack(t *testing.T) {
 	r, _ := newCounted(t, 1)

@@ -78,6 +78,13 @@ func (d Descriptor) Valid() bool {
 // SetSum sets the CRC32C of a sector.
 func (d Descriptor) SetSum(sector int, sum uint32) { le.PutUint32(d[24+4*sector:], sum) }
 
+// SetSums is SetSum of sectors from first on.
+func (d Descriptor) SetSums(first int, sums []uint32) {
+	for i, sum := range sums {
+		d.SetSum(first+i, sum)
+	}
+}
+
 // Seal writes all but the checksums of the sectors, which are there already, and makes the
 // descriptor valid.
 func (d Descriptor) Seal(seq uint64, k layout.PageKey, volume uint32, mask uint8, origins uint32) {

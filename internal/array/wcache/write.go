@@ -54,10 +54,9 @@ func (c *Cache) Compose(i, old uint32, first, n int, origin block.Origin) (uint8
 
 // SumSectors writes the checksums of sectors of a page that is free, or filled by the caller.
 func (c *Cache) SumSectors(i uint32, first, n int) {
-	data, d := c.NV.Page(i), c.NV.Describe(i)
-	for s := first; s < first+n; s++ {
-		d.SetSum(s, crc32c.Sector(data[s*block.SectorSize:]))
-	}
+	var sums [layout.PageSectors]uint32
+	crc32c.Sectors(sums[:n], c.NV.Page(i)[first*block.SectorSize:])
+	c.NV.Describe(i).SetSums(first, sums[:n])
 }
 
 // Install puts a composed page into the index as the newest of its key and retires e.Old, the one
