@@ -144,7 +144,7 @@ func newPowerRig(t testing.TB, seed uint64, copyData bool) *powerRig {
 func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*powerRig)) *powerRig {
 	r := &powerRig{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), disk: storetest.NewDisk(seed),
 		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, CheckpointBytes: []int{0, 1, 5000, 20_000}[seed%4],
-			LeafBytes: []uint64{0, 1, 10_000}[seed%3], MapBytes: []uint64{0, 1, 20_000}[seed/3%3], Discard: seed%7 != 6, DiscardDelay: []int64{1e6, 1e7, 1e8, 0}[seed/2%4]}}
+			Policy: Policy{DestagePages: []int{0, 8}[seed/8%2], Round: []int{0, 0, 4, 16}[seed/4%4]}, LeafBytes: []uint64{0, 1, 10_000}[seed%3], MapBytes: []uint64{0, 1, 20_000}[seed/3%3], Discard: seed%7 != 6, DiscardDelay: []int64{1e6, 1e7, 1e8, 0}[seed/2%4]}}
 	if prepare != nil {
 		prepare(r)
 	}
