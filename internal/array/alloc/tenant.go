@@ -27,7 +27,7 @@ type Tenant struct {
 // Account is what a space owes a tenant, in windows and grains.
 type Account struct {
 	Entitled int64 // windows
-	Homes    int64 // of them, those whose home nobody shares
+	Homes    int64 // homes that nobody shares, be they of these windows or of some that were cut off and are not collected yet
 	Marked   int64 // grains that are marked as homes, shared ones, too
 }
 

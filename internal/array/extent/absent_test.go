@@ -1,6 +1,7 @@
 package extent
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -150,6 +151,60 @@ func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
 			t.Fatalf("%d grains are left", r.space.Allocated())
 		}
 		cut()
+	}
+}
+
+// askedPages answers with what the store had when it was asked.
+type askedPages struct{ *rig }
+
+func (p askedPages) Read(key []byte, done func([]byte, error)) {
+	page := bytes.Clone(p.ckpt.store[string(key)])
+	p.pending = append(p.pending, func() { done(page, nil) })
+}
+
+// TestLostLeafIsNotPassedOverWhileItIsRead: a leaf of the garbage could not be read, and is being read again for somebody who needs
+// its key. It is garbage until the answer has come: a leaf that was made under that key before, was written, and is absent would
+// get the page of the old one.
+func TestLostLeafIsNotPassedOverWhileItIsRead(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	r.arena.away.From = askedPages{r}
+	v := r.add(3*node.LeafSectors, false)
+	k := node.LeafKey(v.id, 0)
+	leave := func() {
+		r.first(v, 0)
+		r.finish()
+		for range 2 {
+			r.arena.Evict(1 << 20)
+		}
+		if s := r.arena.slotAt(k); s.Kind() != window.KindAbsent {
+			t.Fatalf("the leaf is %#x", *s)
+		}
+	}
+	leave()
+	r.do(v, 0, node.LeafSectors, sector{})
+	page := r.ckpt.store[string(k.Bytes())]
+	r.ckpt.store[string(k.Bytes())] = page[:8]
+	r.arena.Collect(1000)
+	r.deliver(1)
+	r.ckpt.store[string(k.Bytes())] = page
+	use := block.Range{Count: 8}
+	if v.m.Missing(use, SetData) == nil || r.arena.Demand().Failed() != 1 {
+		t.Fatalf("%d leaves could not be read", r.arena.Demand().Failed())
+	}
+	r.arena.CollectOf(r.space, 1000)
+	if v.m.Missing(use, SetData) != nil {
+		r.deliver(1)
+	}
+	leave()
+	if r.deliver(1); r.arena.Demand().Failed() != 1 || r.arena.PassedOver() > 0 {
+		t.Errorf("%d leaves could not be read, %d were passed over", r.arena.Demand().Failed(), r.arena.PassedOver())
+	}
+	r.collect()
+	r.check()
+	if n := r.space.Allocated(); n != 1 {
+		t.Errorf("%d grains are allocated", n)
 	}
 }
 

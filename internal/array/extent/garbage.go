@@ -213,11 +213,12 @@ const readAhead = 16
 
 // passOver goes past the absent leaf that garbage ends with, where there is nothing to be collected of it:
 // it cannot be read, so that what it refers to stays taken until the next start. Else it has that read, with
-// others that come next, and returns false.
+// others that come next, and returns false. One that is being read again stays until the answer has come: a leaf
+// that is made later under its key would get that answer.
 func (a *Arena) passOver(g *garbage) bool {
 	top := len(g.list) - 1
 	k := node.LeafKey(g.list[top].vol, g.list[top].index)
-	if _, lost := a.away.lost[k]; !lost {
+	if _, lost := a.away.lost[k]; !lost || a.away.Reading(demandOf(k)) != nil {
 		if !a.away.rest && !a.loading {
 			a.away.Read(demandOf(k))
 			a.readNext(g, top)

@@ -102,9 +102,10 @@ func (h *Homes) InPlace(s window.Slot) (phys uint64, has layout.Mask, ok bool) {
 	return phys, has, ok
 }
 
-// Own gives an entitled window that has lost its home the grain that it has for itself now.
+// Own gives an entitled window that has lost its home the grain that it has for itself now. How many homes the
+// tenant has does not say that no window lacks one: those of the garbage count, too.
 func (h *Homes) Own(s window.Slot, w uint64) {
-	if h.Tenant.Homes < h.Tenant.Entitled && h.Entitled(s) && h.Of(s, w) == alloc.NoGrain {
+	if h.Tenant.Entitled > 0 && h.Entitled(s) && h.Of(s, w) == alloc.NoGrain {
 		h.Adopt(s, w, true)
 	}
 }
