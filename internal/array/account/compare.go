@@ -25,7 +25,6 @@ type Comparison struct {
 	apart  map[node.Key]struct{}
 	parts  bool // pages have entries
 	unsure bool
-	err    error
 }
 
 // compared is a pool's space.
