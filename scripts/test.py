@@ -175,22 +175,22 @@ def full() -> list[Part]:
     return [
         Part("setup", ["scripts/setup.sh"], 90),
         Part("image", ["scripts/rootfs.sh"], 70, ("setup",), cores=0.5),
-        Part("root", ["scripts/vm/root.py"], 80, ("image",)),
+        Part("root", ["scripts/vm/root.py"], 120, ("image",)),
         Part("build", ["make", "--no-print-directory", "build"], 160),
-        Part("plugin", ["make", "--no-print-directory", "plugin"], 50, ("setup", "build")),  # needs a C compiler
-        Part("lint", ["scripts/lint.sh"], 300, ("setup", "build"), cores=0.5, env=PLAIN),
+        Part("plugin", ["make", "--no-print-directory", "plugin"], 60, ("setup", "build")),  # needs a C compiler
+        Part("lint", ["scripts/lint.sh"], 400, ("setup", "build"), cores=0.5, env=PLAIN),
         # Compiles and links a good third of the packages anew, and takes several times as long in each. It waits for
         # more than half of its time, and so three packages run at a time: it takes the longest, and comes first.
         Part(
             "race",
             [*LEAN, *RACE, race_module(), "-p", "3", "-skip", either(UNCOUNTED + COMPUTES), *CONCURRENT],
-            900,
+            650,
             ("setup",),
             cores=0.75,
             env={"GOFLAGS": "-trimpath"} | C_FLAGS | COMPILE,
         ),
         # It could begin before setup has ended, and would hold up the race detector, which takes the longest.
-        Part("go", [*LEAN, *SELDOM, *plain], 260, ("setup", "build"), env=PLAIN | COMPILE),
+        Part("go", [*LEAN, *SELDOM, *plain], 350, ("setup", "build"), env=PLAIN | COMPILE),
         Part(
             "unraced",
             [
@@ -214,7 +214,7 @@ def full() -> list[Part]:
             cores=0,
             env=PLAIN | COMPILE,
         ),
-        Part("tools", TOOLS, 450, ("setup", "build", "image"), cores=0.75),
+        Part("tools", TOOLS, 600, ("setup", "build", "image"), cores=0.75),
         Part("rados", ["make", "--no-print-directory", "rados-smoke"], 100, ("setup", "build"), cores=0.5),
         Part("vm", ["scripts/vm/run.py", "--limit", "3600", "-m", "not slow"], 620, ("plugin", "root")),
     ]
