@@ -36,6 +36,7 @@ def options() -> argparse.Namespace:
     p.add_argument("--seconds", type=float, default=10, help="of one measurement (default 10)")
     p.add_argument("--size", type=int, default=1024, help="of the LUN, in MiB (default 1024)")
     p.add_argument("--span", type=int, help="of it, in MiB, what is filled and written to (default: all)")
+    p.add_argument("--sparse", action="store_true", help="fill nothing first; fio gets a file of 1 GiB at most")
     p.add_argument("--cache", type=int, default=64, help="arraysim's write cache, in MiB (default 64)")
     p.add_argument("--against", type=Path, metavar="BINARY", help="another build of arraysim, too")
     p.add_argument("--fio", default="fio", metavar="PROGRAM")
@@ -47,7 +48,8 @@ def options() -> argparse.Namespace:
 
 def by_fio(opt: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Let fio write to a file that has all its blocks."""
-    size = f"--size={opt.span or opt.size}m"
+    span = opt.span or opt.size
+    size = f"--size={min(span, 1024) if opt.sparse else span}m"
     common = [opt.fio, "--name=dsync", f"--filename={folder / 'file'}", size, "--output-format=json"]
     if not (folder / "file").exists():
         run([*common, "--rw=write", "--bs=1m", "--ioengine=psync", "--end_fsync=1"], timeout=600)
@@ -66,9 +68,10 @@ def by_fio(opt: argparse.Namespace, folder: Path) -> dict[str, float]:
 
 
 def by_array(daemon: Daemon, opt: argparse.Namespace, seed: int) -> dict[str, float]:
-    """Fill the LUN, then write at random places of it."""
+    """Fill the LUN, unless it shall be sparse, then write at random places of it."""
     client = [tool("bench"), "--url", daemon.url(0), "--span", (opt.span or opt.size) * MiB, "--seed", seed]
-    run([*client, "--row", "fill"], timeout=3600)
+    if not opt.sparse:
+        run([*client, "--row", "fill"], timeout=3600)
     settle(daemon, 600)
     before = daemon.cpu_seconds()
     args = ["--row", ROW, "--seconds", opt.seconds, "--bytes", 4 * opt.cache * MiB]
