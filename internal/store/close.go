@@ -27,6 +27,7 @@ func (s *Files) Close() error {
 	if limit == 0 {
 		limit = closeTime
 	}
+	s.closes.CompareAndSwap(nil, new("nothing yet"))
 	end := make(chan error, 1)
 	go func() { end <- s.close() }()
 	t := time.NewTimer(limit)
