@@ -118,6 +118,15 @@ func TestPageGoneSinceItWasRead(t *testing.T) {
 	}
 }
 
+// firstAbsent writes the first window of a volume, and has its leaf stored and dropped from memory.
+func (r *rig) firstAbsent(v *volume) {
+	r.first(v, 0)
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+}
+
 // TestLeafOfGarbageIsReadAfterAll: a leaf of the garbage cannot be read, and then can, because somebody else needs its key. It is
 // collected, and so is the next one with that key.
 func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
@@ -127,11 +136,7 @@ func TestLeafOfGarbageIsReadAfterAll(t *testing.T) {
 	v := r.add(3*node.LeafSectors, false)
 	k := node.LeafKey(v.id, 0)
 	cut := func() {
-		r.first(v, 0)
-		r.finish()
-		for range 2 {
-			r.arena.Evict(1 << 20)
-		}
+		r.firstAbsent(v)
 		r.do(v, 0, node.LeafSectors, sector{})
 		if !r.arena.garbageLacks(k) {
 			t.Fatal("the leaf is not among the garbage")
@@ -173,11 +178,7 @@ func TestLostLeafIsNotPassedOverWhileItIsRead(t *testing.T) {
 	v := r.add(3*node.LeafSectors, false)
 	k := node.LeafKey(v.id, 0)
 	leave := func() {
-		r.first(v, 0)
-		r.finish()
-		for range 2 {
-			r.arena.Evict(1 << 20)
-		}
+		r.firstAbsent(v)
 		if s := r.arena.slotAt(k); s.Kind() != window.KindAbsent {
 			t.Fatalf("the leaf is %#x", *s)
 		}
