@@ -26,6 +26,6 @@ if [[ -x $ruff ]]; then
 	$ruff check --quiet --config tests/ruff.toml tests scripts
 	$ruff format --quiet --check --config tests/ruff.toml tests scripts || { echo "run: $ruff format --config tests/ruff.toml tests scripts" >&2; exit 1; }
 else
-	echo "lint: Python is not checked: run scripts/setup.sh first" >&2
+	echo "SKIPPED [1] lint: Python is not checked: run scripts/setup.sh first" >&2
 fi
 scripts/web.sh check

@@ -11,15 +11,18 @@ A part starts when the parts that it needs have passed and a processor is free f
 end first: by the budgets, so that what is short comes last, and the last part seldom runs alone. One that keeps time
 to nobody but itself runs from the beginning at low priority, and has what the others leave of the processors. A
 part's output is in .cache/test/NAME.log and is shown when the part ends: whole when it failed, its last lines when
-it passed. One failure does not stop the others. A budget is what a part takes beside the others, on two cores
-that do nothing else, and a half more; a part beyond it is marked, and fails nothing. Beside it stands the processor
-time that the part's processes took, which depends less on what else the machine does.
+it passed. One failure does not stop the others. What a part skipped did not pass: it is counted beside the part, and
+listed below the table with the reason; a part of which nothing else is left counts as skipped. A budget is what a
+part takes beside the others, on two cores that do nothing else, and a half more; a part beyond it is marked, and fails
+nothing. Beside it stands the processor time that the part's processes took, which depends less on what else the
+machine does.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -112,7 +115,8 @@ COMPILE = {"GOGC": "400"}
 UNSAMPLED = "GODEBUG=memprofilerate=0"
 SELDOM = ["-exec", f"env GOMEMLIMIT=1536MiB {UNSAMPLED}"]
 # The limit is ten times what the longest takes on two idle cores.
-TEST = [GO, "test", "-exec", f"env -u GOGC {UNSAMPLED}", "-timeout", "1h"]
+# The script says which tests were skipped; go test is silent about them.
+TEST = ["scripts/gotest.py", GO, "test", "-exec", f"env -u GOGC {UNSAMPLED}", "-timeout", "1h"]
 
 #: Beside the part lint, which vets everything, and for nobody who would use a debugger: a test is neither vetted
 #: again, with and without the race detector, nor linked with its debugging data and symbols.
@@ -142,10 +146,30 @@ class Part:
     seconds: float | None = None
     processor: float = 0
     status: int | None = None
+    skipped: list[tuple[int, str]] = field(default_factory=list)  # how many, which and why
+    empty: bool = False  # all of its tests were skipped
 
     def log(self) -> Path:
         """Where its output goes."""
         return LOGS / f"{self.name}.log"
+
+    def ended(self) -> str:
+        """How it ended, with how much of it was skipped."""
+        if self.status != 0:
+            return f"FAILED ({self.status})"
+        n = sum(n for n, _ in self.skipped)
+        return "skipped" if self.empty else "passed" + (f", {n} skipped" if n else "")
+
+
+#: How pytest, here and in a guest, gotest.py and the scripts of lint say that something was skipped.
+SKIPPED = re.compile(r"\bSKIPPED \[(\d+)\] (.+)")
+#: The sums of pytest where there is nothing but what was skipped.
+NOTHING_ELSE = re.compile(r"^=* ?\d+ skipped(, \d+ deselected)? in ", re.MULTILINE)
+
+
+def skipped(text: str) -> tuple[list[tuple[int, str]], bool]:
+    """Return what a part skipped, by its output, and whether that is all."""
+    return [(int(n), why.strip()) for n, why in SKIPPED.findall(text)], NOTHING_ELSE.search(text) is not None
 
 
 def go_packages(concurrent: bool) -> list[str]:
@@ -330,10 +354,12 @@ class Runner:
             part.processor = used.ru_utime + used.ru_stime
             del self.running[part.name]
             self.free += cores
-            lines = part.log().read_text(errors="replace").splitlines()
+            text = part.log().read_text(errors="replace")
+            part.skipped, part.empty = skipped(text)
+            lines = text.splitlines()
             # A part that failed is shown whole, within reason: its first words and its last.
             shown = lines[-6:] if status == 0 else lines if len(lines) < 400 else [*lines[:100], "...", *lines[-300:]]
-            self.say(f"-- {part.name}: {'passed' if status == 0 else f'FAILED ({status})'} after {part.seconds:.0f} s")
+            self.say(f"-- {part.name}: {part.ended()} after {part.seconds:.0f} s")
             print("\n".join(f"   {line}" for line in shown), flush=True)
             self.changed.notify()
 
@@ -354,10 +380,19 @@ class Runner:
                 lines.append(f"{p.name:<8} {'':>5} {p.budget:>7} {'':>6}  not run")
                 continue
             late = f"over its budget by {p.seconds - p.budget:.0f} s" if p.seconds > p.budget else ""
-            ended = "passed" if p.status == 0 else "FAILED"
-            lines.append(f"{p.name:<8} {p.seconds:>5.0f} {p.budget:>7} {p.processor:>6.0f}  {ended} {late}")
+            lines.append(
+                f"{p.name:<8} {p.seconds:>5.0f} {p.budget:>7} {p.processor:>6.0f}  {p.ended()} {late}".rstrip()
+            )
         used = sum(p.processor for p in self.parts)
         return "\n".join([*lines, f"{'all':<8} {time.monotonic() - self.start:>5.0f} {'':>7} {used:>6.0f}"])
+
+    def left_out(self) -> str:
+        """Return how much was skipped, and what: a line for each part and reason."""
+        all_ = [(p.name, n, why) for p in self.parts for n, why in p.skipped]
+        if not all_:
+            return "nothing skipped"
+        lines = [f"   {name:<8} {n:>3}  {why}" for name, n, why in all_]
+        return "\n".join([f"{sum(n for _, n, _ in all_)} skipped:", *lines])
 
 
 def short(command: Sequence[str]) -> str:
@@ -397,7 +432,7 @@ def main() -> int:
         return 130
     finally:
         runner.stop()
-        print(f"\n{runner.table()}  {'passed' if passed else 'FAILED'}", flush=True)
+        print(f"\n{runner.table()}  {'passed' if passed else 'FAILED'}, {runner.left_out()}", flush=True)
     return 0 if passed else 1
 
 

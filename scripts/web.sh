@@ -40,11 +40,11 @@ build)
 	;;
 check)
 	if ! command -v npm >/dev/null; then
-		echo "web: npm is not installed: the page is not built again for comparison" >&2
+		echo "SKIPPED [1] web: npm is not installed: the page is not built again for comparison" >&2
 		exit
 	fi
 	if ! installed; then
-		echo "web: npm cannot install what the page is built with: it is not built again for comparison" >&2
+		echo "SKIPPED [1] web: npm cannot install what the page is built with: it is not built again for comparison" >&2
 		exit
 	fi
 	checked=$(state)
