@@ -77,6 +77,10 @@ COMPUTES = """TestBounds TestCostOfHeld TestDiscardsAndDeaths TestFullStop TestH
  TestReserveIsEnough TestStartInAFullPool TestTableIsWhatOneCacheGives TestTagTable TestTakeoverControls
  TestTakeoverFences TestTakeovers TestToldIsAsGoodAsCompared TestVirtual""".split()
 
+#: The raced packages that have one of all these.
+BESIDES = """./internal/admin ./internal/block/blocktest ./internal/history ./internal/iscsi ./internal/replay
+ ./internal/store ./internal/store/rados ./internal/store/storetest""".split()
+
 #: What has to be the same wherever Go compiles, so that nothing is compiled twice: nothing for debuggers, which takes
 #: a seventh of the compiler's time, and no C where the race detector does not need it.
 FLAGS = {"GOFLAGS": "-trimpath -gcflags=all=-dwarf=false"}
@@ -221,9 +225,7 @@ def full() -> list[Part]:
                 *LEAN,
                 "-run",
                 either(UNCOUNTED + UNRACED + COMPUTES),
-                *"./internal/admin ./internal/block/blocktest ./internal/history ./internal/iscsi".split(),
-                "./internal/replay",
-                *"./internal/store ./internal/store/rados ./internal/store/storetest".split(),
+                *BESIDES,
             ],
             100,
             ("build",),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,15 +25,7 @@ var unraced = map[string]string{
 // TestConcurrentPackagesAreRaced: a package with a goroutine or a lock is among those that `make test` gives to the
 // race detector, or has a reason here.
 func TestConcurrentPackagesAreRaced(t *testing.T) {
-	script, err := os.ReadFile(filepath.Join(root, "scripts", "test.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := regexp.MustCompile(`(?s)\nCONCURRENT = """(.*?)"""`).FindSubmatch(script)
-	if list == nil {
-		t.Fatal("scripts/test.py has no list of packages for the race detector")
-	}
-	patterns := strings.Fields(string(list[1]))
+	patterns := listOf(t, "CONCURRENT")
 	needs := map[string]string{}
 	eachFile(t, func(pkg, name string, f *ast.File) {
 		if strings.HasSuffix(name, "_test.go") || needs[filepath.Dir(name)] != "" {
@@ -56,6 +49,20 @@ func TestConcurrentPackagesAreRaced(t *testing.T) {
 			t.Errorf("%s has nothing to race any more", short)
 		}
 	}
+}
+
+// listOf returns a list of words of scripts/test.py.
+func listOf(t *testing.T, name string) []string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(root, "scripts", "test.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)\n` + name + ` = (?:"""(.*?)"""|\["(.*?)"\])`).FindSubmatch(script)
+	if list == nil {
+		t.Fatalf("scripts/test.py has no list %s", name)
+	}
+	return strings.Fields(string(list[1]) + string(list[2]))
 }
 
 // concurrent says what of a file makes goroutines meet, "" if nothing does.
@@ -87,14 +94,6 @@ func raced(patterns []string, dir string) bool {
 
 // TestLongTestsExist: what scripts/test.py leaves out of short runs by name is a test, or nobody would notice that it is back.
 func TestLongTestsExist(t *testing.T) {
-	script, err := os.ReadFile(filepath.Join(root, "scripts", "test.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := regexp.MustCompile(`(?s)\nLONG = """(.*?)"""`).FindSubmatch(script)
-	if list == nil {
-		t.Fatal("scripts/test.py has no list of long tests")
-	}
 	found := map[string]int{}
 	eachFile(t, func(_, _ string, f *ast.File) {
 		for _, d := range f.Decls {
@@ -103,9 +102,103 @@ func TestLongTestsExist(t *testing.T) {
 			}
 		}
 	})
-	for _, name := range strings.Fields(string(list[1])) {
+	for _, name := range listOf(t, "LONG") {
 		if found[name] != 1 {
 			t.Errorf("LONG of scripts/test.py has %s, of which there are %d", name, found[name])
 		}
+	}
+}
+
+// testFile is a file of tests of a raced package: its folder, its build constraint, and its tests.
+type testFile struct {
+	dir, built string
+	tests      []string
+}
+
+// unrun says which tests of raced packages `make test` runs nowhere: the part race leaves out those of some names and what
+// is not built for it, and the part unraced has those of some names in some packages. away are names that race leaves out,
+// back those that unraced has in the packages besides.
+func unrun(files []testFile, away, back, besides []string) (bad []string) {
+	seen, used := map[string]bool{}, map[string]bool{}
+	for _, f := range files {
+		excluded := strings.Contains(f.built, "!race") || strings.Contains(f.built, "!noparquet")
+		for _, name := range f.tests {
+			seen[name] = true
+			again := slices.Contains(back, name) && slices.Contains(besides, "./"+f.dir)
+			used["./"+f.dir] = used["./"+f.dir] || again
+			if (excluded || slices.Contains(away, name)) && !again {
+				bad = append(bad, f.dir+" has "+name+", which runs neither with the race detector nor without it")
+			}
+		}
+	}
+	for _, name := range back {
+		if !seen[name] {
+			bad = append(bad, "no raced package has "+name)
+		}
+	}
+	for _, dir := range besides {
+		if !used[dir] {
+			bad = append(bad, dir+" has nothing to run without the race detector")
+		}
+	}
+	return bad
+}
+
+// TestEveryTestRunsSomewhere: what the race detector does not run of a raced package, another part does.
+func TestEveryTestRunsSomewhere(t *testing.T) {
+	var files []testFile
+	patterns, count := listOf(t, "CONCURRENT"), 0
+	constraint := regexp.MustCompile(`(?m)^//go:build (.*)$`)
+	eachFile(t, func(_, name string, f *ast.File) {
+		if !strings.HasSuffix(name, "_test.go") || !raced(patterns, filepath.Dir(name)) {
+			return
+		}
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := testFile{dir: filepath.Dir(name)}
+		if m := constraint.FindSubmatch(b); m != nil {
+			file.built = string(m[1])
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" {
+				file.tests = append(file.tests, fn.Name.Name)
+				count++
+			}
+		}
+		files = append(files, file)
+	})
+	if count < 500 {
+		t.Fatalf("found %d tests of raced packages: the test does not find them", count)
+	}
+	away := slices.Concat(listOf(t, "UNCOUNTED"), listOf(t, "COMPUTES"))
+	back := slices.Concat(away, listOf(t, "UNRACED"))
+	for _, msg := range unrun(files, away, back, listOf(t, "BESIDES")) {
+		t.Error(msg)
+	}
+}
+
+// TestUnrunTestsAreFound shows that the check above can fail.
+func TestUnrunTestsAreFound(t *testing.T) {
+	away, back, besides := []string{"TestAway"}, []string{"TestAway", "TestTwice"}, []string{"./internal/a"}
+	good := []testFile{{"internal/a", "", []string{"TestAway", "TestTwice", "TestOther"}}}
+	for _, row := range []struct {
+		more testFile
+		says string
+	}{
+		{testFile{"internal/b", "", []string{"TestTwice"}}, ""}, // it runs with the race detector
+		{testFile{"internal/b", "race", []string{"TestOther"}}, ""},
+		{testFile{"internal/a", "!race", []string{"TestTwice"}}, ""},
+		{testFile{"internal/b", "", []string{"TestAway"}}, "internal/b has TestAway, which"},
+		{testFile{"internal/a", "!race", []string{"TestOther"}}, "internal/a has TestOther, which"},
+		{testFile{"internal/a", "!noparquet && linux", []string{"TestOther"}}, "internal/a has TestOther, which"},
+	} {
+		if got := strings.Join(unrun(append(good, row.more), away, back, besides), "\n"); (row.says == "") != (got == "") || !strings.HasPrefix(got, row.says) {
+			t.Errorf("%+v: got %q, want %q", row.more, got, row.says)
+		}
+	}
+	if got := unrun(good, away, append(back, "TestGone"), append(besides, "./internal/c")); len(got) != 2 {
+		t.Errorf("a test that is gone, and a package without any: %q", got)
 	}
 }
