@@ -155,6 +155,9 @@ func TestPrecisionAndRecallOfModel(t *testing.T) {
 	}
 	fmt.Fprintf(&table, "%-18s %v\n", "all", all)
 	t.Log("\n" + table.String())
+	if all.accused == 0 || all.culprits == 0 { // of nothing, neither is a number
+		t.Fatalf("%d accusations and %d culprits", all.accused, all.culprits)
+	}
 	if p := float64(all.accused-all.wrong) / float64(all.accused); p < 0.98 {
 		t.Errorf("precision %.3f", p)
 	}
