@@ -234,6 +234,13 @@ func TestFiguresAreMapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names, err := scenarioNames()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strangers(d.mapped, names) {
+		t.Error(text)
+	}
 	mapped := map[*docRows]bool{}
 	for k := range d.mapped {
 		m := &d.mapped[k]
@@ -270,6 +277,43 @@ func TestFiguresAreMapped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// scenarioNames returns the names of the scenarios, by which figures are compared.
+func scenarioNames() (names []string, err error) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var s struct{ Name string }
+		if err := yaml.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		names = append(names, s.Name)
+	}
+	return names, nil
+}
+
+// strangers returns the tables and rows whose scenario does not exist: nobody would compare their figures.
+func strangers(mapped []docTable, names []string) (bad []string) {
+	for k := range mapped {
+		m := &mapped[k]
+		for i := range m.Rows {
+			name := m.Rows[i].Scenario
+			if name == "" {
+				name = m.Scenario
+			}
+			if !slices.Contains(names, name) {
+				bad = append(bad, fmt.Sprintf("testdata/figures.yaml: %s, %s, %s: there is no scenario %q", m.Document, m.Section, m.Rows[i].Row, name))
+			}
+		}
+	}
+	return bad
 }
 
 // wrongFigures returns what the documents say otherwise than these runs of a scenario. Cases that are out did not run.
@@ -379,6 +423,12 @@ cases: [{name: c, set: {}}]
 - {document: d.md, section: S, table: 2, scenario: little, all: true, each: [{value: job.load.latency_ms}, {value: job.load.latency_ms, scale: 1000}], rows: [{row: second, case: c}]}
 `), &one, yaml.Strict()); err != nil {
 		t.Fatal(err)
+	}
+	if bad := strangers(one, []string{"little"}); len(bad) != 0 {
+		t.Error(bad)
+	}
+	if bad := strangers(one, []string{"littel"}); len(bad) != 2 {
+		t.Errorf("of two rows without a scenario: %q", bad)
 	}
 	for _, x := range []struct {
 		ours, difference, more float64
