@@ -17,8 +17,11 @@ import (
 func onDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if OS.Instant(dir) {
+	if testkit.InMemory(dir) {
 		t.Skip("the folder of tests is in memory")
+	}
+	if OS.Instant(dir) {
+		t.Fatalf("%s is on a disk, and taken for memory", dir)
 	}
 	return dir
 }

@@ -73,7 +73,10 @@ func openViewed(t *testing.T, dir string) *viewed {
 	}
 	if v.m = m.(*fileMedium); v.m.view.data == nil {
 		v.close()
-		t.Skip("/dev/shm is no tmpfs, or cannot be mapped")
+		if testkit.InMemory(dir) {
+			t.Fatalf("%s is a tmpfs, and the mdisk is not mapped", dir)
+		}
+		t.Skip(dir, "is no tmpfs")
 	}
 	return v
 }

@@ -15,13 +15,16 @@ import (
 // memory and back.
 func TestShortCalls(t *testing.T) {
 	r := rand.New(rand.NewPCG(testkit.Seed(t), 1))
-	f, err := OS.OpenData(folder(t, true) + "/f")
+	dir := folder(t, true)
+	f, err := OS.OpenData(dir + "/f")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if !f.(*osFile).memory {
-		t.Skip("/dev/shm is no tmpfs")
+	if memory := f.(*osFile).memory; memory != testkit.InMemory(dir) {
+		t.Fatalf("a file of %s is in memory: %v", dir, memory)
+	} else if !memory {
+		t.Skip(dir, "is no tmpfs")
 	}
 	for range 300 {
 		data := make([]byte, r.IntN(3*shortCall/2))

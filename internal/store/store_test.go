@@ -90,9 +90,13 @@ var engines = map[string]FilesOptions{"ring": {}, "goroutines": {NoRing: true}, 
 
 // needRing skips what needs a ring where the kernel gives none.
 func needRing(t testing.TB, s *Files) {
-	if s.ring == nil && !s.opt.NoRing && !s.instant {
-		t.Skip("the kernel offers no io_uring")
+	if s.ring != nil || s.opt.NoRing || s.instant {
+		return
 	}
+	if testkit.HasRings() {
+		t.Fatal("the kernel offers io_uring, and the store has no ring")
+	}
+	t.Skip("the kernel offers no io_uring")
 }
 
 func TestFiles(t *testing.T) {
