@@ -75,9 +75,21 @@ def run(m: dict[str, Any], seeds: int, folder: Path) -> str:
     if found := re.search(rf"--- FAIL: {model}/(\d+)", out.stdout):
         said = re.search(r"seed \d+: (.*)", out.stdout)
         return f"seed {found[1]}: {said[1][:90] if said else 'panic'}"
-    if found := re.search(rf"=== RUN +{model}/(\d+)|{model}/(\d+)", out.stdout + out.stderr):
+    return outcome(out.returncode, model, out.stdout + out.stderr)
+
+
+def outcome(status: int, model: str, said: str) -> str:
+    """Return how a model without a failed seed turned red, "" if it did not; whatever else failed is an error.
+
+    A model that cannot even begin, as with a flag that it does not have, finds no defect.
+    """
+    if status == 0:
+        return ""
+    if not re.search(r"^(panic|fatal error): |^--- FAIL: ", said, re.M):
+        raise UnfitError(f"the model ended with {status}: {said.strip()[-200:]}")
+    if found := re.search(rf"=== RUN +{model}/(\d+)|{model}/(\d+)", said):
         return f"seed {found[1] or found[2]}: panic"
-    return "" if out.returncode == 0 else "failed: " + out.stdout.strip().splitlines()[-1][:90]
+    return "failed: " + said.strip().splitlines()[-1][:90]
 
 
 def main() -> int:

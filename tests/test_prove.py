@@ -224,3 +224,13 @@ def test_what_a_proof_names_is_there(proof: prove.Proof) -> None:
 @pytest.mark.parametrize("mutation", tomllib.loads(mutations.TABLE.read_text())["mutation"], ids=lambda m: m["name"])
 def test_a_mutation_fits_the_sources(mutation: dict[str, str]) -> None:
     assert mutations.mutate(mutation) != (REPO / mutation["file"]).read_text()
+
+
+def test_a_model_that_cannot_begin_finds_no_mutation() -> None:
+    """Or each mutation would be found by a flag that has another name by now."""
+    with pytest.raises(mutations.UnfitError, match="flag provided but not defined"):
+        mutations.outcome(2, "TestModel", "flag provided but not defined: -tier.stop\nUsage of tier.test:\n")
+    assert mutations.outcome(0, "TestModel", "PASS\n") == ""
+    panic = "panic: boom [recovered]\n...\ntier.TestModel/7(0x1)\n"
+    assert mutations.outcome(2, "TestModel", panic) == "seed 7: panic"
+    assert mutations.outcome(1, "TestModel", "--- FAIL: TestModel (1s)\nFAIL\n") == "failed: FAIL"
