@@ -110,3 +110,42 @@ def test_guests_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stack.enter_context(processor(Uml)) == 5
     with processor(Uml) as first:
         assert first == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("collected 9 items / 9 deselected / 0 selected\n===== 9 deselected in 0.1s =====\n", 5),
+        ("collected 0 items\n===== no tests ran in 0.1s =====\n", 124),
+    ],
+    ids=["left out", "none"],
+)
+def test_a_guest_without_a_test_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, status: int
+) -> None:
+    """A selection may leave nothing of a file; a file without any test is a mistake, and was taken for all right."""
+    monkeypatch.syspath_prepend(REPO / "scripts" / "vm")
+    import run as vm
+
+    output = tmp_path / "output.log"
+    output.write_text(said)
+    jobs = [vm.Job("test_full", "", status=0, counts={"passed": 1}), vm.Job("test_empty", "", status=vm.NO_TESTS)]
+    jobs[1].judge(output)
+    assert jobs[1].status == status
+    run = vm.Run.__new__(vm.Run)
+    run.dir = REPO / "results"
+    assert vm.summary(jobs, run, 0, vm.Uml()) == (0 if status == 5 else status)
+    assert ("1 failed" in capsys.readouterr().out) == (status != 5)
+
+
+def test_a_kernel_log_with_a_gap_is_trouble(guest: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that nobody could read any more may have been the trouble."""
+    log = guest.KernelLog.__new__(guest.KernelLog)
+    log.allowed = [*log.NORMAL, "reset"]
+    for lines, bad in (
+        (["1.000: sd 0:0:0:0: reset"], []),
+        (["1.000: sd 0:0:0:0: I/O error"], ["1.000: sd 0:0:0:0: I/O error"]),
+        (["1.000: sd 0:0:0:0: reset", log.LOST], [log.LOST]),
+    ):
+        monkeypatch.setattr(log, "read", lambda lines=lines: lines)
+        assert log.trouble() == bad

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -61,7 +62,7 @@ TYPICAL = {
 #: Exit status where there is none of the command's: it gave up, or the guest died.
 GAVE_UP = 124
 
-#: pytest's exit status where the selection left no test of a file.
+#: pytest's exit status where it ran no test of a file: the selection left none, or there is none.
 NO_TESTS = 5
 
 _lock = threading.Lock()
@@ -100,6 +101,12 @@ class Job:
             else:
                 worst.setdefault(key, "skipped" if case.find("skipped") is not None else "passed")
         self.counts = {k: list(worst.values()).count(k) for k in ("passed", "failed", "skipped")}
+
+    def judge(self, output: Path) -> None:
+        """Take a file in which pytest found no test at all for one that failed: nothing shows what it was for."""
+        if self.status == NO_TESTS and not re.search(rb"\b\d+ deselected\b", output.read_bytes()):
+            say(f"{self.name}: there is no test in it")
+            self.status = GAVE_UP
 
 
 def pytest_command(arguments: list[str]) -> str:
@@ -185,6 +192,8 @@ def run_job(job: Job, run: Run, engine: Engine, args: argparse.Namespace, alone:
         break
     job.seconds = time.monotonic() - start
     job.count(guest.results / "junit.xml")
+    if not args.command:
+        job.judge(guest.results / "output.log")
 
 
 def stop_guests() -> None:

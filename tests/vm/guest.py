@@ -89,13 +89,16 @@ def wait(what: str, look: Callable[[], T | None], timeout: float = 120, said: ob
 class KernelLog:
     """What the kernel logged since the object was made."""
 
-    #: Lines that no healthy run has: bugs, blocked tasks, lost connections, errors that reach a file system.
+    #: What stands for lines that were overwritten before anybody read them: what they said is not known.
+    LOST = "(lines lost)"
+
+    #: Lines that no healthy run has: bugs, blocked tasks, lost connections, errors that reach a file system. And gaps.
     TROUBLE = re.compile(
         r"BUG:|WARNING:|Oops|Call Trace|blocked for more than|soft lockup|rcu.*stall|I/O error|lost async page write"
         r"|(EXT4-fs|XFS|JBD2).*(error|[Cc]orrupt|abort|shut ?down|failed)|[Ss]ense Key|conn error|timed? ?out"
         r"|hostbyte=(DID_(?!OK)|0x0*[1-9a-f])"  # names where the kernel has them, as Debian's, and else numbers
         r"|offlin|aborted|ABORT|recovery|recover|\breset\b|unsupported sa|Write same|[Ii]nvalid|[Ii]llegal|not found"
-        r"|TARGET_CORE|\bUnable\b|\brefused|\b[Rr]eject"
+        r"|TARGET_CORE|\bUnable\b|\brefused|\b[Rr]eject|" + re.escape(LOST)
     )
 
     #: What looks like trouble and is none: a unit attention for a new nexus or after a reset that was asked for,
@@ -128,7 +131,7 @@ class KernelLog:
             except BlockingIOError:
                 return self.lines
             except BrokenPipeError:  # overrun: old records were overwritten
-                self.lines.append("(lines lost)")
+                self.lines.append(self.LOST)
                 continue
             head, _, text = record.partition(";")
             self.lines.append(f"{int(head.split(',')[2]) / 1e6:.3f}: {text.splitlines()[0]}")
