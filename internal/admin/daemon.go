@@ -356,6 +356,9 @@ func (d *daemon) stop(ready bool) error {
 				left = dirty.Human()
 			}
 			d.log.Warn("stopped at once", "dirty", left, "where", "in NVRAM; the next start finds it")
+			if d.kernel != nil { // a process that just ended would leave the kernel blocked
+				d.kernel.forsake()
+			}
 			return nil
 		}
 	}
@@ -473,8 +476,7 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	at("the array's last checkpoint, and the flush of NVRAM")
-	err = errors.Join(err, d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }))
+	err = errors.Join(err, d.stopArrays())
 	left := d.dirty()
 	at("closing the stores")
 	if ready {
