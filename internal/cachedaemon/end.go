@@ -109,7 +109,7 @@ func (d *daemon) letGo() {
 	case <-ended:
 		return
 	case <-d.hurry:
-	case <-time.After(silentLooks * lookEvery):
+	case <-time.After(closeTimeout):
 	}
 	select {
 	case <-ended:
