@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +18,8 @@ type Options struct {
 	// DBus serves the names on the system bus by which targetcli finds subtypes.
 	DBus bool
 	// CloseTimeout bounds how long the end of a device waits for commands in
-	// progress; 0 means 30 seconds, after which initiators have given up too.
+	// progress, and how long Start waits for the devices that it takes over; 0 means
+	// 30 seconds, after which initiators have given up too.
 	CloseTimeout time.Duration
 
 	grace time.Duration // defaultGrace; tests have less
@@ -38,8 +37,14 @@ type Server struct {
 	bus  *bus
 	lock *lockFile
 
+	calm  context.Context // ends when nobody waits any more for what is in progress
+	hurry context.CancelFunc
+
+	parameters sync.Mutex // held while the parameters of the kernel's module are written
+
 	mu      sync.Mutex
 	ending  bool                     // guarded by mu: nothing new is begun
+	over    bool                     // guarded by mu: no device is served from now on
 	repairs map[uint32]*repairs      // guarded by mu; by minor
 	devices map[uint32]*Device       // guarded by mu; by minor
 	busy    map[uint32]chan struct{} // guarded by mu; by minor: closed when the last event of it is dealt with
@@ -51,6 +56,8 @@ const (
 	defaultCloseTimeout = 30 * time.Second
 	// defaultGrace is how much longer than CloseTimeout the server waits for a device, whose own end is to be heard.
 	defaultGrace = 5 * time.Second
+	// hurryGrace takes its place behind Hurry.
+	hurryGrace = time.Second
 )
 
 // Start takes over the devices that exist and begins to answer the kernel. It needs
@@ -91,6 +98,7 @@ func Start(opt Options) (*Server, error) {
 func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)) (*Server, error) {
 	s := &Server{opt: opt, log: opt.Log, tree: root, nl: nl, link: link,
 		repairs: map[uint32]*repairs{}, devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
+	s.calm, s.hurry = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -128,18 +136,42 @@ func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("tcmu: looking for devices: %w", err), unblock())
 	}
-	for _, i := range present {
-		if st := s.subtype(i.Subtype); st != nil {
-			if err := s.resume(i, st); err != nil {
-				// One bad device must not keep the others from their initiators.
-				s.log.Error("a device cannot be served", "device", i.String(), "config", i.Subtype+"/"+i.Config, "error", err)
-			}
-		}
-	}
+	s.resumeAll(present)
 	if err := unblock(); err != nil {
-		return nil, fmt.Errorf("tcmu: unblocking netlink: %w", err)
+		_, err = s.endDevices(), fmt.Errorf("tcmu: unblocking netlink: %w", err)
+		return nil, err
 	}
 	return s, nil
+}
+
+// resumeAll takes over the devices of the subtypes. One that is bad must not keep the others from their initiators, nor one
+// that does not open the kernel from its answers: that one goes on by itself, and what the kernel asks of it comes behind.
+func (s *Server) resumeAll(present []Info) {
+	ends := map[uint32]chan struct{}{}
+	for _, i := range present {
+		st := s.subtype(i.Subtype)
+		if st == nil {
+			continue
+		}
+		end := make(chan struct{})
+		ends[i.Minor] = end
+		s.inOrder(i.Minor, func() {
+			defer close(end)
+			if err := s.resume(i, st); err != nil {
+				s.log.Error("a device cannot be served", "device", i.String(), "config", i.Subtype+"/"+i.Config, "error", err)
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(s.calm, s.opt.CloseTimeout)
+	defer cancel()
+	for _, end := range ends {
+		select {
+		case <-end:
+		case <-ctx.Done():
+			s.log.Error("devices are not served yet: their handlers do not open", "devices", s.unanswered())
+			return
+		}
+	}
 }
 
 // checkSubtype keeps to what D-Bus allows, and away from the names of tcmu-runner,
@@ -164,74 +196,6 @@ func (s *Server) subtype(name string) Subtype {
 	}
 	return nil
 }
-
-// Run answers events until ctx ends. Then it closes all devices: the kernel refuses new
-// commands as BUSY meanwhile, those in progress end, and what comes later
-// waits in the kernel for the next server, as long as the device's time-out allows.
-func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 1)
-	go func() {
-		for {
-			events, err := s.nl.receive()
-			if err != nil {
-				failed <- err
-				return
-			}
-			for _, e := range events {
-				s.dispatch(e)
-			}
-		}
-	}()
-	var err error
-	select {
-	case <-ctx.Done():
-		err = s.tree.param("block_netlink", "1")
-		// What was sent before that still wants its answer.
-		err = errors.Join(err, s.nl.deadline(time.Now().Add(lastEvents)))
-		if e := <-failed; !errors.Is(e, os.ErrDeadlineExceeded) {
-			err = errors.Join(err, e)
-		}
-	case err = <-failed:
-		err = errors.Join(fmt.Errorf("tcmu: receiving events: %w", err), s.tree.param("block_netlink", "1"))
-	}
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
-	defer cancel()
-	if !within(ctx, s.work.Wait) {
-		err = errors.Join(err, fmt.Errorf("tcmu: what the kernel asked for did not end in time: %s", s.unanswered()))
-	}
-	return errors.Join(err, s.closeAll())
-}
-
-// unanswered names the devices with requests of the kernel that are being dealt with.
-func (s *Server) unanswered() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for minor := range s.busy {
-		names = append(names, uioName(minor))
-	}
-	slices.Sort(names)
-	return strings.Join(names, " ")
-}
-
-// within calls fn and waits for its end, or for ctx: what hangs in the kernel has no end. It reports whether fn has ended.
-func within(ctx context.Context, fn func()) bool {
-	end := make(chan struct{})
-	go func() { fn(); close(end) }()
-	select {
-	case <-end:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// lastEvents is how long the server listens after it has told the kernel to send
-// no more: a sender that had passed the check is done by then.
-const lastEvents = 100 * time.Millisecond
 
 // Devices lists the devices that are served, by minor number.
 func (s *Server) Devices() []*Device {
@@ -356,28 +320,36 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 		}
 	}
 	s.mu.Lock()
-	s.devices[i.Minor] = d
-	s.mu.Unlock()
+	if s.over { // it took its time to open
+		s.mu.Unlock()
+		h.Close()
+		return errors.Join(fmt.Errorf("tcmu: %s: the server has ended: %w", d, syscall.ESHUTDOWN), link.Close())
+	}
 	d.begin(h)
-	s.serving.Go(func() {
-		err := d.serve()
-		if errors.Is(err, ErrStopped) {
-			return
-		}
-		s.log.Error("a device's ring cannot be served", "device", d.String(), "error", err)
-		if errors.Is(err, ErrRing) || errors.Is(err, ErrFault) {
-			s.inOrder(i.Minor, func() { s.repair(d, st) })
-			return
-		}
-		// The kernel has nothing more to say of it: it is gone, and whether that is heard is not certain. What it
-		// has, such as a volume, is for the next one.
-		s.inOrder(i.Minor, func() {
-			if s.device(i.Minor) == d {
-				_ = s.remove(i)
-			}
-		})
-	})
+	s.devices[i.Minor] = d
+	s.serving.Go(func() { s.serve(d, i, st) })
+	s.mu.Unlock()
 	return nil
+}
+
+// serve serves a device until that ends.
+func (s *Server) serve(d *Device, i Info, st Subtype) {
+	err := d.serve()
+	if errors.Is(err, ErrStopped) {
+		return
+	}
+	s.log.Error("a device's ring cannot be served", "device", d.String(), "error", err)
+	if errors.Is(err, ErrRing) || errors.Is(err, ErrFault) {
+		s.inOrder(i.Minor, func() { s.repair(d, st) })
+		return
+	}
+	// The kernel has nothing more to say of it: it is gone, and whether that is heard is not certain. What it
+	// has, such as a volume, is for the next one.
+	s.inOrder(i.Minor, func() {
+		if s.device(i.Minor) == d {
+			_ = s.remove(i)
+		}
+	})
 }
 
 // maxRepairs is how often the ring of one device is reset, with less than repairMemory between two of them. What damages it
@@ -430,7 +402,7 @@ func (s *Server) repair(d *Device, st Subtype) {
 
 func (s *Server) restart(d *Device, i Info, st Subtype) error {
 	blocked := s.tree.blockDev(i, true)
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	ctx, cancel := context.WithTimeout(s.calm, s.opt.CloseTimeout)
 	defer cancel()
 	closed := d.Close(ctx) // in any case: nobody else knows of it any more
 	switch {
@@ -482,7 +454,7 @@ func (s *Server) remove(i Info) error {
 	if d == nil {
 		return nil // it could not be opened; then it may go
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	ctx, cancel := context.WithTimeout(s.calm, s.opt.CloseTimeout)
 	defer cancel()
 	if err := d.Close(ctx); err != nil {
 		s.log.Warn("a device was not closed cleanly", "device", i.String(), "error", err)
@@ -520,65 +492,4 @@ func (s *Server) reconfigure(i Info, c Change) error {
 	d.info = c.apply(d.info)
 	d.mu.Unlock()
 	return nil
-}
-
-// closeAll ends all devices at once. A device, or the kernel, that does not answer in time is left alone and named in the
-// error: its thread may hang in the kernel. Then the lock stays taken until this process ends.
-func (s *Server) closeAll() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
-	defer cancel()
-	last, stop := context.WithTimeout(context.Background(), s.opt.CloseTimeout+s.opt.grace)
-	defer stop()
-	devices := s.Devices()
-	ends := make([]chan error, len(devices))
-	for n, d := range devices {
-		ends[n] = make(chan error, 1)
-		go func() { ends[n] <- s.leave(ctx, d) }()
-	}
-	var errs []error
-	hang := false
-	for n, d := range devices {
-		select {
-		case err := <-ends[n]:
-			errs = append(errs, err)
-		case <-last.Done():
-			hang = true
-			errs = append(errs, fmt.Errorf("tcmu: %s: its end hangs in the kernel", d))
-		}
-	}
-	s.mu.Lock()
-	clear(s.devices)
-	s.mu.Unlock()
-	if !within(last, s.serving.Wait) { // errs names its device, unless it was repaired or removed meanwhile
-		if hang = true; errors.Join(errs...) == nil {
-			errs = append(errs, errors.New("tcmu: a handler is still at work"))
-		}
-	}
-	// A device that is made while there is no server does not wait for one.
-	farewell := make(chan error, 1)
-	go func() {
-		farewell <- errors.Join(s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
-	}()
-	select {
-	case err := <-farewell:
-		errs = append(errs, err)
-	case <-time.After(s.opt.grace):
-		hang = true
-		errs = append(errs, errors.New("tcmu: the parameters of the kernel's module cannot be written: that hangs in the kernel"))
-	}
-	if hang {
-		return errors.Join(errs...)
-	}
-	s.bus.close()
-	s.lock.release()
-	return errors.Join(errs...)
-}
-
-// leave closes a device that stays in the kernel.
-func (s *Server) leave(ctx context.Context, d *Device) error {
-	err := s.tree.blockDev(d.Info(), true)
-	if err == nil {
-		err = d.drain(ctx)
-	}
-	return errors.Join(err, d.Close(ctx), s.tree.blockDev(d.Info(), false))
 }

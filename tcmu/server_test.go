@@ -672,7 +672,7 @@ func TestStopWithAStuckHandler(t *testing.T) {
 	for name, removed := range map[string]bool{"there": false, "removed": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			_, stop := w.run(Options{CloseTimeout: 20 * time.Millisecond, grace: 200 * time.Millisecond})
+			_, stop := w.run(Options{CloseTimeout: 20 * time.Millisecond, grace: patience})
 			e := w.device(1, "lun/test/stuck")
 			link := w.links[1]
 			link.send()

@@ -26,6 +26,10 @@ The backend is iscsi://host[:port]/iqn/lun, or a local file or block device. The
 flash is a file or block device. Dirty data on it survives the process;
 the next start with the same flash recovers it.
 
+SIGINT or SIGTERM stops it: it destages dirty data, and ends with an error if the
+LUN takes none for 75 s. A second signal stops it immediately: dirty data stays
+on the flash.
+
 A peer is a LUN of another arraysim that is at least as big as the flash. When
 this host is lost, start serve on the peer's side with that LUN as --flash and
 --take-over KEY, the lost host's --key: it is fenced by PERSISTENT RESERVE, and

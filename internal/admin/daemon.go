@@ -169,7 +169,9 @@ func (d *daemon) work(ctx context.Context) (err error) {
 			return ended
 		}
 		err = errors.Join(err, ended)
-	case d.data != nil && d.data.store != nil && (d.data.kind == storeRados || onlyCanceled(err)): // another node may have it, and must not find it locked
+	case d.data != nil && d.data.store != nil: // nobody else must find it locked, such as another node
+		d.ending.begin() // the stop's limits are this one's, too
+		d.ending.at("closing the store of a start that failed")
 		d.first.Stop()
 		err = errors.Join(err, d.data.close())
 	}
@@ -210,12 +212,17 @@ func (d *daemon) open(ctx context.Context) error {
 			exec = block.NewLive()
 			d.notify(fmt.Sprint("STATUS=Recovering I/O group ", i))
 			if data, err = d.openPart(i, n, exec, notice); err != nil {
+				exec.Stop()
 				return err
 			}
 		}
 		g, err := d.openGroup(ctx, data, exec)
-		if g != nil {
+		switch {
+		case g != nil:
 			d.groups = append(d.groups, g)
+		case i > 0: // that of the first one is known
+			exec.Stop()
+			err = errors.Join(err, data.close())
 		}
 		if err != nil {
 			return err
@@ -356,6 +363,9 @@ func (d *daemon) stop(ready bool) error {
 				left = dirty.Human()
 			}
 			d.log.Warn("stopped at once", "dirty", left, "where", "in NVRAM; the next start finds it")
+			if d.kernel != nil { // a process that just ended would leave the kernel blocked
+				d.kernel.forsake()
+			}
 			return nil
 		}
 	}
@@ -473,8 +483,7 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	at("the array's last checkpoint, and the flush of NVRAM")
-	err = errors.Join(err, d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }))
+	err = errors.Join(err, d.stopArrays())
 	left := d.dirty()
 	at("closing the stores")
 	if ready {

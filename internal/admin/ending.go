@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,6 +75,11 @@ func (d *daemon) run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-d.ending.begun:
 	}
+	return d.await(end)
+}
+
+// await waits for the end of a stop, which begins, as long as its limits are.
+func (d *daemon) await(end <-chan error) error {
 	e := d.ending
 	what, _ := e.now()
 	e.at(what) // however long it has been at this: it knows only now
@@ -88,16 +94,22 @@ func (d *daemon) run(ctx context.Context) error {
 			hurry, hurried = nil, time.Now()
 		case now := <-t.C:
 			what, since := e.now()
-			late := !hurried.IsZero() && now.Sub(hurried) >= e.hurry
-			if late || now.Sub(since) >= e.step || now.Sub(begun) >= e.stop {
-				return d.hangs(what, now.Sub(since))
+			still := now.Sub(since)
+			switch {
+			case !hurried.IsZero() && now.Sub(hurried) >= e.hurry:
+				return d.hangs(what, fmt.Sprintf("%v after the second signal it is still at %s", e.hurry, what), still)
+			case still >= e.step:
+				return d.hangs(what, fmt.Sprintf("no progress of %s for %v", what, still.Round(time.Second)), still)
+			case now.Sub(begun) >= e.stop:
+				return d.hangs(what, fmt.Sprintf("after its limit of %v it is still at %s", e.stop, what), still)
 			}
 		}
 	}
 }
 
-// hangs says in one line what the end of a daemon waits for. It waits for nothing, not even for the log's reader.
-func (d *daemon) hangs(what string, since time.Duration) error {
+// hangs says in one line what the end of a daemon waits for, and returns the error with the reason. It waits for nothing, not
+// even for the log's reader.
+func (d *daemon) hangs(what, why string, since time.Duration) error {
 	names := strings.Join(d.waitsFor(), "; ")
 	if names == "" {
 		names = "the kernel, or a disk of the data folder"
@@ -111,8 +123,8 @@ func (d *daemon) hangs(what string, since time.Duration) error {
 	case <-said:
 	case <-time.After(linesPatience):
 	}
-	return fmt.Errorf("%w: no progress of %s for %v; it waits for: %s; what was acknowledged is in NVRAM or on the mdisks, but not all of it was flushed to the disks",
-		ErrHangs, what, since.Round(time.Second), names)
+	return fmt.Errorf("%w: %s; it waits for: %s; what was acknowledged is in NVRAM or on the mdisks, but not all of it was flushed to the disks",
+		ErrHangs, why, names)
 }
 
 // waitsFor names what has commands in progress, or does not answer: sessions, volumes, mdisks, executors. It waits for none of
@@ -124,14 +136,15 @@ func (d *daemon) waitsFor() (names []string) {
 	if !d.opened.Load() {
 		return names
 	}
-	for _, g := range d.groups {
-		lines, ok := soon(g.waitsFor)
-		if !ok {
-			lines = []string{fmt.Sprintf("I/O group %d, whose executor is held", g.number)}
+	lines := make([][]string, len(d.groups))
+	_ = d.beside(func(g *ioGroup) error { // no error comes of it
+		var ok bool
+		if lines[g.number], ok = soon(g.waitsFor); !ok {
+			lines[g.number] = []string{fmt.Sprintf("I/O group %d, whose executor is held", g.number)}
 		}
-		names = append(names, lines...)
-	}
-	return names
+		return nil
+	})
+	return slices.Concat(names, slices.Concat(lines...))
 }
 
 // soon returns what a function that needs an executor returns, if that comes soon.
@@ -175,6 +188,40 @@ func (f *front) busy() (names []string) {
 		}
 	}
 	return names
+}
+
+// stopArrays has all arrays write their last checkpoints.
+func (d *daemon) stopArrays() error {
+	end := make(chan error, 1)
+	go func() { end <- d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }) }()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	return d.ending.goesOn("the array's last checkpoint, and the flush of NVRAM", end, look.C, func() (n uint64) {
+		for _, g := range d.groups {
+			g.exec.Lock()
+			n += g.array.Ended()
+			g.exec.Unlock()
+		}
+		return n
+	})
+}
+
+// goesOn waits for the end of a step. Where a look finds another number of what has ended, the step makes progress, however
+// long it takes.
+func (e *ending) goesOn(what string, end <-chan error, look <-chan time.Time, ended func() uint64) error {
+	e.at(what)
+	var last uint64
+	for {
+		select {
+		case err := <-end:
+			return err
+		case <-look:
+			if n, ok := soon(ended); ok && n != last {
+				last = n
+				e.at(what)
+			}
+		}
+	}
 }
 
 // drainPatience is for how long a stop waits while nothing can be destaged, as in a pool that is full.

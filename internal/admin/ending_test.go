@@ -2,17 +2,21 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
 )
 
 // ends waits for the end of a daemon that was told to end.
@@ -168,5 +172,108 @@ func TestStartThatIsStopped(t *testing.T) {
 	d.opening.end()
 	if !onlyCanceled(errors.Join(errStopped)) {
 		t.Error("the end of such a start is an error")
+	}
+}
+
+// TestStopThatGoesOn: a step that takes longer than it may be without progress, and makes progress, is none that hangs. One whose
+// executor is held makes none.
+func TestStopThatGoesOn(t *testing.T) {
+	e := newEnding()
+	end, look := make(chan error), make(chan time.Time)
+	var n atomic.Uint64
+	var held sync.Mutex
+	done := make(chan error, 1)
+	go func() {
+		done <- e.goesOn("the last checkpoint", end, look, func() uint64 {
+			held.Lock()
+			defer held.Unlock()
+			return n.Load()
+		})
+	}()
+	// looks has it look, and returns whether that found progress.
+	looks := func() bool {
+		look <- time.Time{} // what was begun before is dealt with
+		e.mu.Lock()
+		e.since = time.Time{}
+		e.mu.Unlock()
+		look <- time.Time{}
+		look <- time.Time{}
+		_, since := e.now()
+		return !since.IsZero()
+	}
+	if looks() {
+		t.Error("nothing has ended, and it makes progress")
+	}
+	e.mu.Lock()
+	e.since = time.Time{}
+	e.mu.Unlock()
+	n.Store(1)
+	look <- time.Time{}
+	look <- time.Time{} // the one before is dealt with
+	if what, since := e.now(); since.IsZero() || what != "the last checkpoint" {
+		t.Errorf("a batch has ended, and %q makes no progress", what)
+	}
+	if looks() {
+		t.Error("what has ended before the last look is progress again")
+	}
+	held.Lock()
+	n.Store(2)
+	if looks() {
+		t.Error("an executor is held, and it makes progress")
+	}
+	held.Unlock()
+	failed := errors.New("the disk is full")
+	end <- failed
+	if err := <-done; !errors.Is(err, failed) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestStopSaysWhichLimit: a stop that makes progress to its last moment does not say that it made none.
+func TestStopSaysWhichLimit(t *testing.T) {
+	for want, prepare := range map[string]func(*daemon){
+		"after its limit of 100ms it is still at":   func(d *daemon) { d.ending.stop = 100 * time.Millisecond },
+		"100ms after the second signal it is still": func(d *daemon) { d.ending.hurry = 100 * time.Millisecond },
+		"no progress of": func(d *daemon) { d.ending.step = 100 * time.Millisecond },
+	} {
+		hurry := make(chan struct{})
+		close(hurry)
+		d := newDaemon(parse(t, testConfig, t.TempDir()), Environment{Log: slog.New(slog.DiscardHandler), Hurry: hurry})
+		d.ending.step, d.ending.stop, d.ending.hurry = time.Hour, time.Hour, time.Hour
+		prepare(d)
+		d.ending.begin()
+		if err := d.await(make(chan error)); !errors.Is(err, ErrHangs) || !strings.Contains(err.Error(), want) {
+			t.Errorf("it ends with %v, and does not say %q", err, want)
+		}
+	}
+}
+
+// busyKernel is a TCMU server with a command in progress that does not end.
+type busyKernel struct{ hurried chan struct{} }
+
+func (k busyKernel) Run(ctx context.Context) error {
+	<-ctx.Done()
+	<-k.hurried
+	return errors.New("a command is in progress")
+}
+func (k busyKernel) Hurry()                  { close(k.hurried) }
+func (k busyKernel) Devices() []*tcmu.Device { return nil }
+
+// TestSecondSignalBesideTheKernel: a daemon that is told to end at once does not leave the kernel with the parameters of a server that
+// is about to end.
+func TestSecondSignalBesideTheKernel(t *testing.T) {
+	r := startWith(t, parse(t, testConfig, hurriedDir(t)), func(*daemon) {})
+	k := &kernelDoor{d: r.d}
+	k.serve(busyKernel{make(chan struct{})})
+	r.d.kernel = k
+	r.cancel()
+	close(r.hurry)
+	if err := r.ends(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	select {
+	case <-k.ended:
+	default:
+		t.Error("the process ends before the TCMU front end")
 	}
 }

@@ -241,6 +241,7 @@ func (d *daemon) forwardOnly(ctx context.Context) error {
 		err = nil
 	case err = <-d.failed:
 	}
+	d.ending.at("closing sessions")
 	d.notify("STOPPING=1", "STATUS=Closing sessions")
 	return err
 }

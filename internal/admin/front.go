@@ -25,6 +25,7 @@ type front struct {
 
 	// patience is how long what is under way may take to end where it has to; zero: adoptTime, and then sessionTimeout.
 	patience time.Duration
+	hurry    <-chan struct{} // closed when nobody waits for it any more
 
 	severed atomic.Bool // sessions did not end in time: nobody waits for them any more
 
@@ -50,7 +51,7 @@ func (d *daemon) openFront(handlers []iscsi.Handler) (*front, error) {
 	for i, h := range handlers {
 		targets = append(targets, iscsi.TargetConfig{Name: groupTarget(p.Target, i), Alias: "arraysim", Handler: h, AllowedInitiators: p.Allow, CHAP: d.chap})
 	}
-	f := &front{log: d.log}
+	f := &front{log: d.log, hurry: d.env.Hurry}
 	var err error
 	if f.portal, err = iscsi.New(iscsi.Config{Targets: targets, Log: d.log, DiscoveryCHAP: d.chap,
 		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
@@ -187,9 +188,19 @@ func (f *front) endNaming(waitsFor func() []string) {
 	if f == nil || f.severed.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
-	defer cancel()
-	if err := f.portal.Shutdown(ctx); err != nil && !f.severed.Swap(true) {
+	err := f.within(sessionTimeout, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-f.hurry:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		return f.portal.Shutdown(ctx)
+	})
+	if err != nil && !f.severed.Swap(true) {
 		f.log.Warn("sessions did not end in time and were cut off", "waits_for", strings.Join(waitsFor(), "; "))
 	}
 	f.closePorts() // those that were never served

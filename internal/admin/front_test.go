@@ -133,6 +133,23 @@ func TestAdoptsWhatRemains(t *testing.T) {
 	}
 }
 
+// TestEndIsCutShort: who ends a portal at once waits for no session that takes its time to end.
+func TestEndIsCutShort(t *testing.T) {
+	r := newFrontRig(t)
+	hurry := make(chan struct{})
+	r.hurry, r.patience = hurry, time.Hour
+	r.hang(r.login(1), true)
+	ended := make(chan struct{})
+	go func() { r.end(); close(ended) }()
+	close(hurry)
+	select {
+	case <-ended:
+	case <-time.After(startTimeout):
+		t.Error("it waits for a session")
+		r.patience = time.Millisecond // for who cleans up
+	}
+}
+
 // TestLeavesBehindAHoldThatGivesUp: an owner has this node hold what its hosts send, and gives up just as the sessions leave.
 func TestLeavesBehindAHoldThatGivesUp(t *testing.T) {
 	r := newFrontRig(t)

@@ -18,34 +18,45 @@ import (
 // A volume has one door at a time, so that there is one world of reservations.
 type kernelDoor struct {
 	d      *daemon
-	server *tcmu.Server
+	server kernelServer
 	cancel context.CancelFunc
-	ended  chan error
+	ended  chan struct{} // closed when err is there
+	err    error
+}
+
+// kernelServer is a tcmu.Server; tests have another.
+type kernelServer interface {
+	Run(ctx context.Context) error
+	Hurry()
+	Devices() []*tcmu.Device
 }
 
 // openKernelDoor takes over the kernel's devices and serves those to come.
 func (d *daemon) openKernelDoor() error {
-	k := &kernelDoor{d: d, ended: make(chan error, 1)}
+	k := &kernelDoor{d: d}
 	var subtypes handlers.Registry
 	if err := subtypes.Add(handlers.NewArray(k, d.log)); err != nil {
 		return err
 	}
-	var err error
-	k.server, err = tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout})
+	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout})
 	if err != nil {
 		return fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
+	k.serve(server)
 	d.kernel = k
-	go func() {
-		err := k.server.Run(ctx)
-		if ctx.Err() == nil {
-			d.fail(fmt.Errorf("the TCMU front end ended: %w", err))
-		}
-		k.ended <- err
-	}()
 	return nil
+}
+
+// serve has a server answer the kernel until close or forsake.
+func (k *kernelDoor) serve(server kernelServer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.server, k.cancel, k.ended = server, cancel, make(chan struct{})
+	go func() {
+		defer close(k.ended)
+		if k.err = server.Run(ctx); ctx.Err() == nil {
+			k.d.fail(fmt.Errorf("the TCMU front end ended: %w", k.err))
+		}
+	}()
 }
 
 // close ends the service; the devices stay in the kernel.
@@ -55,18 +66,19 @@ func (k *kernelDoor) close() {
 			"to stop it for good, remove targets and backstores first", "devices", n)
 	}
 	k.cancel()
-	if err := <-k.ended; err != nil {
-		k.d.log.Warn("the TCMU front end did not close cleanly", "error", err)
+	if <-k.ended; k.err != nil {
+		k.d.log.Warn("the TCMU front end did not close cleanly", "error", k.err)
 	}
 }
 
-// forsakePatience is for how long a daemon without an array waits for the TCMU front end to let go of its devices.
+// forsakePatience is for how long a daemon that ends at once waits for the TCMU front end to let go of its devices.
 const forsakePatience = 2 * time.Second
 
-// forsake ends the service of a daemon that has lost its array: no command is taken any more. Those under way end with the
-// array's error, or are left to the daemon that comes next.
+// forsake ends the service of a daemon that has lost its array, or that ends at once: no command is taken any more, and the
+// kernel is left as it ought to be. Those under way end with the array's error, or are left to the daemon that comes next.
 func (k *kernelDoor) forsake() {
 	k.cancel()
+	k.server.Hurry()
 	select {
 	case <-k.ended:
 	case <-time.After(forsakePatience):

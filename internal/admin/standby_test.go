@@ -234,6 +234,17 @@ func TestFencedWhileItStops(t *testing.T) {
 	exec.Unlock()
 }
 
+// hangingKernel is a TCMU server that does not end.
+type hangingKernel struct {
+	busyKernel
+	runs chan context.Context
+}
+
+func (k hangingKernel) Run(ctx context.Context) error {
+	k.runs <- ctx
+	select {}
+}
+
 // TestForsakeClosesTheKernelDoor: a daemon that has lost its array takes no command of the kernel any more, and does not
 // wait for a front end that hangs.
 func TestForsakeClosesTheKernelDoor(t *testing.T) {
@@ -242,11 +253,13 @@ func TestForsakeClosesTheKernelDoor(t *testing.T) {
 	}
 	d := newDaemon(parse(t, testConfig, filepath.Join(t.TempDir(), "d")), Environment{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
 	d.data = &folder{}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.kernel = &kernelDoor{d: d, cancel: cancel, ended: make(chan error, 1)}
+	hangs := hangingKernel{busyKernel{make(chan struct{})}, make(chan context.Context, 1)}
+	d.kernel = &kernelDoor{d: d}
+	d.kernel.serve(hangs)
+	ctx := <-hangs.runs
 	begin := time.Now()
 	d.forsake(block.ErrFenced)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil || !isClosed(hangs.hurried) {
 		t.Error("the TCMU front end goes on")
 	}
 	if took := time.Since(begin); took > forsakePatience+10*time.Second {

@@ -29,6 +29,10 @@ func (a *Array) Dirty() int64 {
 	return n
 }
 
+// Ended returns a number that grows with all that a Stop waits for one after the other: what mdisks answer, flushes of NVRAM,
+// and batches of checkpoints. As long as it grows, a Stop makes progress.
+func (a *Array) Ended() uint64 { return a.back.Answered() + a.flusher.Ends() + a.meta.Ends() }
+
 func (a *Array) checkDrained() {
 	// What an offline mdisk pins stays; the NVRAM keeps it.
 	if !a.cache.Draining() || !a.cache.Drained() {

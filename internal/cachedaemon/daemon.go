@@ -2,10 +2,10 @@ package cachedaemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
@@ -37,12 +37,14 @@ type daemon struct {
 }
 
 func (d *daemon) run(ctx context.Context) (err error) {
-	defer func() {
-		for i := len(d.closers) - 1; i >= 0; i-- {
-			d.closers[i]()
-		}
-	}()
-	if err := d.open(); err != nil {
+	opened := make(chan error, 1)
+	go func() { opened <- d.open() }()
+	err, over := d.started(ctx, opened)
+	if !over { // what it has opened it may use yet
+		return err
+	}
+	defer d.letGo()
+	if err != nil {
 		return err
 	}
 	st := d.locked(d.disk.State)
@@ -84,33 +86,17 @@ func (d *daemon) run(ctx context.Context) (err error) {
 	if cerr := closeDoor(); err == nil {
 		err = cerr
 	}
-	d.stop()
-	return err
-}
-
-// stop destages what is dirty; a second signal leaves it on flash.
-func (d *daemon) stop() {
-	done := make(chan struct{})
-	st := d.locked(d.disk.State)
-	if st.DirtySectors > 0 {
-		d.log.Info("destaging", "bytes", st.DirtySectors<<block.SectorShift, "estimate", time.Duration(st.TimeToDestage))
-	}
-	d.exec.Lock()
-	d.disk.Close(false, func() { close(done) })
-	d.exec.Unlock()
-	select {
-	case <-done:
-		d.release()
-	case <-d.hurry:
-		d.log.Warn("dirty data stays on the flash; the next start with it continues")
-	}
+	return errors.Join(err, d.stop())
 }
 
 // giveBack ends a cache that was opened and cannot be served. What is dirty stays on the flash, and
 // then the LUN stays reserved for this host.
 func (d *daemon) giveBack() {
-	if d.locked(d.disk.State).DirtySectors == 0 {
-		d.stop()
+	if d.locked(d.disk.State).DirtySectors > 0 {
+		return
+	}
+	if err := d.stop(); err != nil {
+		d.log.Warn("the cache does not close", "error", err)
 	}
 }
 

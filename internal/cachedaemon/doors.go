@@ -1,7 +1,6 @@
 package cachedaemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,9 @@ import (
 // closeTimeout bounds how long the end of a door waits for commands in progress.
 const closeTimeout = 10 * time.Second
 
+// hurryPatience is how long a second signal waits for the TCMU front end to let go of its device.
+const hurryPatience = 2 * time.Second
+
 // openDoors opens the portal, or the kernel's door. It returns the door's name, a channel that hears
 // when it closes by itself, and what closes it.
 func (d *daemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ended <-chan error, closeDoor func() error, err error) {
@@ -24,7 +26,18 @@ func (d *daemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ende
 		}
 		return "the kernel's /backstores/user:hostcache", ended, func() error {
 			k.cancel()
-			return <-ended
+			select {
+			case err := <-ended:
+				return err
+			case <-d.hurry:
+			}
+			k.server.Hurry() // a process that just ended would leave the kernel blocked
+			select {
+			case err := <-ended:
+				return err
+			case <-time.After(hurryPatience):
+				return errors.New("the TCMU front end did not close in time")
+			}
 		}, nil
 	}
 	d.exec.Lock()
@@ -44,9 +57,9 @@ func (d *daemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ende
 	served := make(chan error, 1)
 	go func() { served <- portal.Serve(l) }()
 	return fmt.Sprintf("iscsi://%s/%s/0", l.Addr(), d.cfg.Target), served, func() error {
-		stop, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		stop, cancel := d.unhurried(closeTimeout)
 		defer cancel()
-		if err := portal.Shutdown(stop); !errors.Is(err, context.DeadlineExceeded) {
+		if err := portal.Shutdown(stop); err != nil && stop.Err() == nil {
 			return err
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 type kernelDoor struct {
 	d      *daemon
 	unit   *scsi.Unit
+	server *tcmu.Server
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
@@ -36,7 +37,7 @@ func (d *daemon) openKernelDoor(unit *scsi.Unit) (*kernelDoor, <-chan error, err
 		return nil, nil, fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w; a host can have only one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
+	k.server, k.cancel = server, cancel
 	ended := make(chan error, 1)
 	go func() {
 		ended <- server.Run(ctx)

@@ -44,7 +44,8 @@ type Portal struct {
 	detached  bool                    // guarded by mu: sessions have no nexus until Rehome
 	wg        sync.WaitGroup
 	stop      chan struct{} // closed by Shutdown
-	hurry     chan struct{} // closed when Shutdown waits no longer
+	hurry     chan struct{} // closed when a Shutdown waits no longer
+	hurried   sync.Once     // of hurry
 }
 
 // New makes a portal. It fails when the configuration makes no sense.
@@ -210,9 +211,7 @@ func (p *Portal) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	if first {
-		close(p.hurry)
-	}
+	p.hurried.Do(func() { close(p.hurry) })
 	for c := range p.conns {
 		c.abort(ErrClosed)
 	}

@@ -470,6 +470,38 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestShutdownThatIsCutShort: who cuts connections off ends a Shutdown that lets them end, too.
+func TestShutdownThatIsCutShort(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.login(nil)
+	hdr, _ := c.CommandHeader(0, cdb10(opStuck, 0, 0), 0, 0)
+	c.Send(hdr, nil, nil)
+	r.awaitStuck(1)
+	done := make(chan error, 1)
+	go func() { done <- r.portal.Shutdown(context.Background()) }()
+	if _, err := c.Receive(); err != nil { // the notice
+		t.Fatal(err)
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.portal.Shutdown(now); err == nil {
+		t.Error("a command is in progress, and the second Shutdown says nothing of it")
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-within(t).Done():
+		t.Error("the first Shutdown waits for a connection that was cut off")
+	}
+	r.withFake(func(f *fakeTarget) {
+		for n := range f.nexuses {
+			n.letGo()
+		}
+	})
+}
+
 // A connection takes no more memory than it may; what is beyond waits, and gets
 // its turn.
 func TestMemoryLimit(t *testing.T) {

@@ -65,6 +65,7 @@ type Backend struct {
 	// batch has what Submit hands to the media; spare is its other buffer.
 	batch, spare []*block.IO
 	stopped      bool // nothing is written by itself any more
+	answered     uint64
 	submitting   bool // what ends now ends inside Submit of its medium
 	waitedFor    int  // reads that somebody waits for
 	instant      []instant
@@ -112,6 +113,9 @@ func (b *Backend) Busy() bool {
 	}
 	return false
 }
+
+// Answered returns how many transfers, discards and syncs the media have ended.
+func (b *Backend) Answered() uint64 { return b.answered }
 
 // Pending reports whether there are operations for Submit.
 func (b *Backend) Pending() bool { return len(b.batch) > 0 }

@@ -60,6 +60,7 @@ func (d *Mdisk) Discard(off, n uint64, done func(error)) {
 	}
 	d.discards.medium.Discard(off, n, func(err error) {
 		d.discards.out--
+		d.b.answered++
 		d.discards.moved = d.b.exec.Now()
 		switch {
 		case d.detached:

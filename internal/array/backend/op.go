@@ -175,6 +175,7 @@ func ended(io *block.IO) {
 	b := d.b
 	d.depth--
 	d.out--
+	b.answered++
 	// What ends inside Submit came from memory, and says nothing of the disk.
 	if !b.submitting {
 		d.progress = b.exec.Now()

@@ -188,6 +188,7 @@ func (d *Mdisk) redoEnded(err error) {
 // redoSynced ends a try.
 func (d *Mdisk) redoSynced(err error) {
 	d.sync.since = 0
+	d.b.answered++
 	d.speaks()
 	if err != nil {
 		d.failing.err = err

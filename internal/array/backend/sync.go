@@ -28,6 +28,7 @@ func (b *Backend) Sync() {
 
 func (d *Mdisk) synced(err error) {
 	d.sync.since = 0
+	d.b.answered++
 	d.speaks()
 	switch {
 	case d.sync.late:

@@ -74,6 +74,7 @@ type Ledger struct {
 	queue  []batch    // that wait for their turn
 	busy   bool
 	closed bool
+	ends   uint64
 	asked  int64 // when the batch that is under way went to the store, 0: the store has none to answer
 
 	damaged []error // of the copies that are no good, by their number
@@ -112,6 +113,9 @@ func (l *Ledger) InDoubt(key string) bool {
 	return slices.ContainsFunc(l.doubt, func(e block.KV) bool { return string(e.Key) == key })
 }
 
+// Ends returns how many batches have ended, well or not.
+func (l *Ledger) Ends() uint64 { return l.ends }
+
 // Closed reports whether Close was called.
 func (l *Ledger) Closed() bool { return l.closed }
 
@@ -141,6 +145,7 @@ func (l *Ledger) next() {
 	sealed := l.seal(entries)
 	gen := l.gen
 	ended := func(err error) {
+		l.ends++
 		switch {
 		case err == nil:
 			l.doubt = nil

@@ -54,6 +54,7 @@ type Flusher struct {
 	flying  bool   // NVRAM is being flushed; it is false, and running is not, while those who waited hear of it
 	since   int64  // when the one under way began
 	held    bool   // one failed; it is tried again when the timer says so
+	ends    uint64 // flushes that have ended
 	upTo    uint64 // newest record when the one under way began
 	next    []func(error)
 	now     []func(error) // those of the one under way
@@ -81,6 +82,9 @@ func (f *Flusher) Silence(now int64) int64 {
 	}
 	return now - f.since
 }
+
+// Ends returns how many flushes have ended.
+func (f *Flusher) Ends() uint64 { return f.ends }
 
 // Running reports whether a flush is under way.
 func (f *Flusher) Running() bool { return f.running }
@@ -146,6 +150,7 @@ func (f *Flusher) start() {
 }
 
 func (f *Flusher) ended(err error) {
+	f.ends++
 	f.flying, f.unsaved = false, f.unsaved && err != nil
 	was := f.failing != 0
 	switch {
@@ -279,6 +284,7 @@ func (f *Flusher) startLast() {
 	f.running, f.flying, f.next, f.since = true, true, nil, f.exec.Now()
 	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(func(err error) {
+		f.ends++
 		f.flying, f.unsaved = false, f.unsaved && err != nil
 		if f.waits {
 			f.save()

@@ -1,0 +1,132 @@
+package cachedaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
+)
+
+// A stop, or a start that was told to stop, does not wait for ever for a LUN that does not answer. Its commands end after a
+// minute, and are sent again.
+const (
+	lookEvery   = time.Second
+	silentLooks = 75 // without progress
+	// lastPatience is for how long files and sessions may take to close that nobody waits for any more.
+	lastPatience = time.Second
+)
+
+// errHangs is the error of a daemon that has ended without all of its stop, because something does not answer.
+var errHangs = errors.New("the stop did not end")
+
+// started waits for the end of a start, which a signal ends when it does not end soon, and a second one at once.
+func (d *daemon) started(ctx context.Context, opened <-chan error) (err error, ended bool) {
+	var late <-chan time.Time
+	stop := ctx.Done()
+	for {
+		select {
+		case err := <-opened:
+			return err, true
+		case <-stop:
+			stop, late = nil, time.After(silentLooks*lookEvery)
+		case <-late:
+			return fmt.Errorf("%w: the LUN, a peer or the flash does not answer the start; what is dirty stays on the flash", errHangs), false
+		case <-d.hurry:
+			return errors.New("the start was stopped at once; what is dirty stays on the flash"), false
+		}
+	}
+}
+
+// stop destages what is dirty; a second signal leaves it on flash.
+func (d *daemon) stop() error {
+	st := d.locked(d.disk.State)
+	if st.DirtySectors > 0 {
+		d.log.Info("destaging; a second signal stops at once and keeps the rest on the flash", "bytes", st.DirtySectors<<block.SectorShift, "estimate", time.Duration(st.TimeToDestage))
+	}
+	done := make(chan struct{})
+	d.exec.Lock()
+	d.disk.Close(false, func() { close(done) })
+	d.exec.Unlock()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	return d.closed(done, look.C)
+}
+
+// progress is what changes while a stop gets on.
+type progress struct{ dirty, destaged uint64 }
+
+// closed waits until the cache is closed, as long as it makes progress at one of many looks, or until a second signal.
+func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
+	var last progress
+	silent := 0
+	for {
+		select {
+		case <-done:
+			d.release()
+			return nil
+		case <-d.hurry:
+			d.log.Warn("dirty data stays on the flash; the next start with it continues")
+			return nil
+		case <-look:
+		}
+		now := d.progress()
+		if silent++; now != last {
+			last, silent = now, 0
+		}
+		switch name := d.info().Name; {
+		case silent < silentLooks:
+		case now.dirty > 0:
+			return fmt.Errorf("%w: %s takes no writes for %v; %d bytes of dirty data stay on the flash, and the next start with it continues",
+				errHangs, name, silentLooks*lookEvery, now.dirty<<block.SectorShift)
+		default:
+			return fmt.Errorf("%w: %s, or the flash, does not answer for %v; nothing dirty is left on the flash", errHangs, name, silentLooks*lookEvery)
+		}
+	}
+}
+
+func (d *daemon) progress() (p progress) {
+	d.locked(func() tier.State {
+		s := d.disk.State()
+		p = progress{dirty: s.DirtySectors, destaged: d.disk.Stats().DestagedSectors}
+		return s
+	})
+	return p
+}
+
+// letGo closes files and sessions, the last one first. One that hangs holds up an end at once only for a moment.
+func (d *daemon) letGo() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := len(d.closers) - 1; i >= 0; i-- {
+			d.closers[i]()
+		}
+	}()
+	select {
+	case <-ended:
+		return
+	case <-d.hurry:
+	case <-time.After(closeTimeout):
+	}
+	select {
+	case <-ended:
+	case <-time.After(lastPatience):
+		d.log.Warn("files or sessions do not close, and the process ends without that")
+	}
+}
+
+// unhurried returns a context that ends after a time, or with a second signal.
+func (d *daemon) unhurried(limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	go func() {
+		select {
+		case <-d.hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
