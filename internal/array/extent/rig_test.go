@@ -71,10 +71,10 @@ type rig struct {
 	faulty int      // pages that were not read, or late
 	failed int      // that hence did not what they wanted
 
-	audits  []*Audit        // under way
-	blind   map[*Audit]bool // those that have come by a page that could not be read
-	audited int             // that have ended
-	sure    int             // starts by the account in the store
+	audits  []*Audit // under way
+	blind   int      // pages that could not be read for one
+	audited int      // that have ended
+	sure    int      // starts by the account in the store
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
@@ -86,7 +86,7 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
-	r.arena, r.audits, r.blind = NewArena(func() {}), nil, map[*Audit]bool{}
+	r.arena, r.audits = NewArena(func() {}), nil
 	r.arena.nodes.LeafBytes = r.leafBytes
 	r.bound()
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
