@@ -175,7 +175,7 @@ func (l *Ledger) SettleCopies() error {
 	if !ok {
 		return nil
 	}
-	l.held.of.rest()
+	defer l.held.of.rest()
 	if l.seen {
 		l.takeWhole(copies)
 	}
