@@ -23,7 +23,6 @@ type Comparison struct {
 	pools  []compared
 	of     map[uint32]*compared // by volume; nil: of a pool that is no more
 	apart  map[node.Key]struct{}
-	parts  bool // pages have entries
 	unsure bool
 }
 
@@ -66,7 +65,7 @@ func (c *Comparison) entry(key, value []byte) error {
 		return fmt.Errorf("the entry of a map page is damaged")
 	}
 	if c.of == nil {
-		c.of, c.apart, c.parts = map[uint32]*compared{}, map[node.Key]struct{}{}, true
+		c.of, c.apart = map[uint32]*compared{}, map[node.Key]struct{}{}
 	}
 	switch {
 	case e.Key.Level > 0:
@@ -117,9 +116,9 @@ type Difference struct {
 }
 
 // Differences returns those that there are, one a pool. ok is false where the store says that its account is not to be
-// relied on, or has none: the next start derives it anyway.
+// relied on: the next start derives it anyway. Preconditions: each page in the store has its entry, as behind a start.
 func (c *Comparison) Differences() (list []Difference, ok bool) {
-	if c.unsure || !c.parts {
+	if c.unsure {
 		return nil, false
 	}
 	for _, p := range c.pools {
