@@ -2,6 +2,7 @@ package extent
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -325,5 +326,40 @@ func TestMuchAbsentGarbageIsFound(t *testing.T) {
 				t.Errorf("the %s one is found in %v among %d, and in %v among %d; in order: %v", what, x/1000, few, y/1000, many, ordered)
 			}
 		}
+	}
+}
+
+// TestHomesOfAPassedOverLeaf: what a leaf of the garbage has that cannot be read is nobody's home any more: the windows that are
+// promised their space have it reserved, and the map of a volume that is deleted goes.
+func TestHomesOfAPassedOverLeaf(t *testing.T) {
+	r := newTestRig(t, rand.New(rand.NewPCG(1, 2)), t.Name(), 40)
+	r.mapBytes = 1
+	r.bound()
+	v, other := r.add(3*node.LeafSectors, true), r.add(2*node.LeafSectors, true)
+	for _, w := range []uint64{0, 1, 255, node.Fanout, node.Fanout + 1} {
+		r.first(v, w*layout.WindowSectors)
+		r.first(other, w*layout.WindowSectors)
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	k := node.LeafKey(v.id, 0)
+	r.ckpt.store[string(k.Bytes())] = []byte("damage")
+	r.do(v, 0, node.LeafSectors, sector{state: block.Anchored})
+	r.collect()
+	if r.arena.PassedOver() != 1 {
+		t.Fatalf("%d leaves are passed over", r.arena.PassedOver())
+	}
+	if got, want := r.space.Reserved(), v.entitled()-2+other.entitled()-5; got != want {
+		t.Errorf("%d grains are reserved, not %d", got, want)
+	}
+	if n, all := v.m.Tenant().Marked, other.m.Tenant().Marked; n != 2 || all != 5 {
+		t.Errorf("the volume has %d homes, the other one %d", n, all)
+	}
+	r.remove(v)
+	r.collect()
+	if r.retire(); len(r.gone) > 0 {
+		t.Error("a volume that is deleted does not go")
 	}
 }

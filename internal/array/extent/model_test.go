@@ -22,6 +22,7 @@ func (r *rig) check() {
 	for _, v := range r.vols {
 		windows += v.references(want)
 		r.compare(v)
+		r.compareHomes(v)
 		r.checkForms(v)
 	}
 	r.leave(reading)
@@ -93,6 +94,24 @@ func (r *rig) checkSearch() {
 	}
 	if !slices.Equal(s.Places(), want) {
 		r.fatalf("the sectors %d are found at %+v, not at %+v", phys, s.Places(), want)
+	}
+}
+
+// compareHomes verifies that the windows of a volume have all of its homes, when there is no garbage that has some.
+func (r *rig) compareHomes(v *volume) {
+	r.t.Helper()
+	marked := v.m.Tenant().Marked
+	if marked == 0 || r.arena.HasGarbage() {
+		return
+	}
+	homes := int64(0)
+	for w := range uint64(windowsOf(len(v.sectors))) {
+		if s, _ := v.m.find(w); v.m.homes.Of(s, w) != alloc.NoGrain {
+			homes++
+		}
+	}
+	if homes != marked {
+		r.fatalf("volume %d: %d grains are marked as homes, its windows have %d; %d leaves were passed over", v.id, marked, homes, r.arena.PassedOver())
 	}
 }
 
