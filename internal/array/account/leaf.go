@@ -25,9 +25,9 @@ func (a *Account) Freed(nd *node.Node) {
 	nd.Notes = 0
 }
 
-// Unread hears of a leaf that was cut off and whose page cannot be read: what it refers to stays in the book. That is so
-// until the store has the page no more, and the batch says that the books are not right. Before that a start
-// finds the page again, and must not be told to read all.
+// Unread hears of a leaf that was cut off and whose page cannot be read: what it refers to stays in the book. When the
+// store has the page no more, the batch says that the books have TooMuch. Before that a start finds the page again, and must not
+// be told to read all.
 func (a *Account) Unread(k node.Key) {
 	if a.unread == nil {
 		a.unread = map[node.Key]struct{}{}
@@ -52,7 +52,7 @@ func (a *Account) buried(dead Dead, k node.Key) bool {
 		delete(dead, k)
 		if _, unread := a.unread[k]; unread {
 			delete(a.unread, k)
-			a.Unsure()
+			a.over = true
 		}
 	}
 	return ok

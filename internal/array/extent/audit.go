@@ -60,7 +60,7 @@ const maxWrong = 100
 // users is what the space is compared with. What leaves that could not be read refer to is like what garbage does: a space that has
 // it is not wrong, and to derive it from all pages would not do without them.
 func (u *Audit) users() alloc.Users {
-	lacks := u.arena.HasGarbage() || u.arena.PassedOver() > 0 || u.unread > 0
+	lacks := u.arena.HasGarbage() || u.arena.PassedOver() > 0 || u.unread > 0 || u.arena.acct.HasTooMuch()
 	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: lacks}
 }
 
