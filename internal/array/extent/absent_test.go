@@ -2,6 +2,7 @@ package extent
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -361,5 +362,30 @@ func TestHomesOfAPassedOverLeaf(t *testing.T) {
 	r.collect()
 	if r.retire(); len(r.gone) > 0 {
 		t.Error("a volume that is deleted does not go")
+	}
+}
+
+// TestLeafBehindTheEndOfTheSpace: a leaf whose page refers to what the space does not have counts as one that cannot be read.
+func TestLeafBehindTheEndOfTheSpace(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	r.first(v, 0)
+	r.do(v, 0, layout.WindowSectors, sector{block.Data, v.sectors[0].phys &^ (layout.WindowSectors - 1)})
+	r.firstAbsent(v)
+	key := string(node.LeafKey(v.id, 0).Bytes())
+	for _, g := range []uint64{uint64(r.space.Grains()), 1 << 40, 1<<54 - 1} {
+		page := bytes.Clone(r.ckpt.store[key])
+		copy(page, binary.LittleEndian.AppendUint64(nil, uint64(window.Data(g<<layout.WindowShift))))
+		r.ckpt.store[key] = page
+		for range 2 {
+			if r.need(v, block.Range{Count: 8}, Look) {
+				t.Fatalf("grain %d: the leaf is taken for good", g)
+			}
+		}
+		if err := v.m.lookAbsent(*r.arena.slotAt(node.LeafKey(v.id, 0)), 0, func(*node.Node) {}); err == nil {
+			t.Errorf("grain %d: the leaf is looked at", g)
+		}
 	}
 }
