@@ -64,7 +64,9 @@ func (a *Array) known(add func(format string, args ...any)) {
 		add("cache: %d page descriptors were damaged beyond repair when the array started: their data is lost, and sectors may have older contents", n)
 	}
 	if n := a.arena.PassedOver(); n > 0 {
-		add("space: %d pages of maps that were cut off could not be read: what they refer to stays taken until the array starts again", n)
+		add("space: %d pages of maps that were cut off could not be read: what they refer to stays taken until a start can read all pages", n)
+	} else if a.arena.Account().HasTooMuch() {
+		add("space: pages of maps that were cut off could not be read before the last start: what they refer to stays taken until a start can read all pages")
 	}
 	if wrong := a.arena.Account().Wrong(); wrong != nil {
 		add("space: %v; the next start derives it from the maps", wrong)

@@ -60,14 +60,15 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestUnread: the store says that the books are not right with the batch that takes the page of a leaf away which nobody has
-// read, be that removed or replaced, and not before.
+// TestUnread: the store says that the books have too much with the batch that takes the page of a leaf away which nobody has
+// read, be that removed or replaced, and not before. It does not say so where they are not known to be right, and says so again
+// when they are derived.
 func TestUnread(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		a := Account{Nodes: new(node.Slab), Dead: Dead{}, Doomed: Dead{}}
 		a.Open(3, 1, alloc.New([]int{1}, alloc.Events{}))
 		said := func() (said bool) {
-			a.EndBatch(func(key, value []byte) { said = said || string(key) == Prefix && value != nil })
+			a.EndBatch(func(key, value []byte) { said = said || string(key) == Prefix && MarkOf(value) == TooMuch })
 			return said
 		}
 		k := node.LeafKey(3, 0)
@@ -81,7 +82,18 @@ func TestUnread(t *testing.T) {
 			t.Error("it is not removed")
 		}
 		if !said() || said() {
-			t.Errorf("replaced %v: the store does not say that the books are not right, or says so twice", replaced)
+			t.Errorf("replaced %v: the store does not say that the books have too much, or says so twice", replaced)
+		}
+		a.Unsure()
+		said()
+		if a.over = true; said() {
+			t.Errorf("replaced %v: the store says that the books are right but for what they have too much", replaced)
+		}
+		for a.Derive(false); a.Derived; {
+			a.PutDerived(func(_, _ []byte) {})
+		}
+		if !said() || !a.HasTooMuch() {
+			t.Errorf("replaced %v: the store does not say it when the books were derived", replaced)
 		}
 	}
 }

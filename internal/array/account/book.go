@@ -26,6 +26,8 @@ type Account struct {
 	}
 	unmarked bool                  // the next batch says so of those that the store has, which are being Derived
 	unsure   bool                  // the next batch says that the books are not known to be right
+	over     bool                  // the books have references that no page has
+	said     bool                  // the store says one of these
 	wrong    error                 // what was wrong in a book, nil: nothing was met
 	unread   map[node.Key]struct{} // dead keys of leaves that nobody has read
 

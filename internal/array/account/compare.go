@@ -23,8 +23,7 @@ type Comparison struct {
 	pools  []compared
 	of     map[uint32]*compared // by volume; nil: of a pool that is no more
 	apart  map[node.Key]struct{}
-	parts  bool // pages have entries
-	unsure bool
+	mark   Mark
 }
 
 // compared is a pool's space.
@@ -46,7 +45,7 @@ func (c *Comparison) Take(key, value []byte) error {
 	switch string(key[:1]) {
 	case Prefix:
 		if len(key) == len(Prefix) {
-			c.unsure = true
+			c.mark = MarkOf(value)
 			return nil
 		}
 		_, err := c.stored.Load(key, value)
@@ -66,7 +65,7 @@ func (c *Comparison) entry(key, value []byte) error {
 		return fmt.Errorf("the entry of a map page is damaged")
 	}
 	if c.of == nil {
-		c.of, c.apart, c.parts = map[uint32]*compared{}, map[node.Key]struct{}{}, true
+		c.of, c.apart = map[uint32]*compared{}, map[node.Key]struct{}{}
 	}
 	switch {
 	case e.Key.Level > 0:
@@ -117,9 +116,9 @@ type Difference struct {
 }
 
 // Differences returns those that there are, one a pool. ok is false where the store says that its account is not to be
-// relied on, or has none: the next start derives it anyway.
+// relied on: the next start derives it anyway. Preconditions: each page in the store has its entry, as behind a start.
 func (c *Comparison) Differences() (list []Difference, ok bool) {
-	if c.unsure || !c.parts {
+	if c.mark == NotKnown {
 		return nil, false
 	}
 	for _, p := range c.pools {
@@ -130,7 +129,7 @@ func (c *Comparison) Differences() (list []Difference, ok bool) {
 			stored, _ := book.refs.Extent(e)
 			for left := found | stored; left != 0; left &= left - 1 {
 				g := uint64(e)*layout.ExtentGrains + uint64(bits.TrailingZeros64(left))
-				if has, want := book.refs.Of(g), p.found.Of(g); has != want {
+				if has, want := book.refs.Of(g), p.found.Of(g); has < want || has > want && c.mark != TooMuch {
 					if d.Grains++; d.Grains == 1 {
 						d.Grain, d.Stored, d.Pages = g, has, want
 					}

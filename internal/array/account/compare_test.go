@@ -120,3 +120,15 @@ func TestComparison(t *testing.T) {
 		t.Errorf("%d accounts differ: the test shows too little", differ)
 	}
 }
+
+// TestReferencesOfNoPages: an account that has references is compared where there is not one page.
+func TestReferencesOfNoPages(t *testing.T) {
+	a, space := newAccount(5)
+	a.Open(0, 7, space)
+	a.Has(0, 70)
+	store := map[string][]byte{}
+	a.EndBatch(func(key, value []byte) { store[string(key)] = value })
+	if list, ok, err := compare(store); err != nil || !ok || len(list) != 1 || list[0] != (Difference{7, 1, 70, 1, 0}) {
+		t.Errorf("%+v, %v, %v", list, ok, err)
+	}
+}

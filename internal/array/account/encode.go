@@ -19,6 +19,7 @@ import (
 //	                        their owner u32, or with flag 1 the owner of each, uvarint,
 //	                        with flag 2 the references of each less one, uvarint
 //	a                       1 u8: what the books say is not known to be right
+//	                        2 u8: they have references that no page has, and are right but for these
 //
 // Integers in keys are big endian, in values little endian.
 
@@ -78,6 +79,32 @@ func (a *Account) Touched() (bytes int) {
 // Unsure says that a book is not known to be right, or has references that nobody knows: the next start reads all leaves.
 func (a *Account) Unsure() { a.unsure = !a.Off }
 
+// Mark is what the store says of its account beside the entries.
+type Mark uint8
+
+const (
+	Right    Mark = iota // nothing
+	NotKnown             // it is not known to be right
+	TooMuch              // it has references that no page has: what it says is free is free
+)
+
+// MarkOf returns what the value of the entry with the key Prefix says; nil: there is none.
+func MarkOf(value []byte) Mark {
+	switch {
+	case value == nil:
+		return Right
+	case len(value) == 1 && Mark(value[0]) == TooMuch:
+		return TooMuch
+	}
+	return NotKnown
+}
+
+// Over says that the store has marked its account as one that has TooMuch, and that it is used as it is.
+func (a *Account) Over() { a.over, a.said = true, true }
+
+// HasTooMuch reports whether the books have references that no page has. They stay until the account is derived.
+func (a *Account) HasTooMuch() bool { return a.over }
+
 // Derive says that the books are derived from all leaves. Where unmarked, the next batch says that what the store has is
 // not known to be right.
 func (a *Account) Derive(unmarked bool) { a.Derived, a.unmarked = true, unmarked }
@@ -85,9 +112,13 @@ func (a *Account) Derive(unmarked bool) { a.Derived, a.unmarked = true, unmarked
 // EndBatch puts the entries of what has changed since the last batch. Everything that was put before has to be in the same
 // one.
 func (a *Account) EndBatch(put func(key, value []byte)) {
-	if a.unmarked || a.unsure && !a.Derived {
-		a.unmarked, a.unsure = false, a.unsure && a.Derived
-		put([]byte(Prefix), []byte{1})
+	switch {
+	case a.unmarked || a.unsure && !a.Derived:
+		a.unmarked, a.unsure, a.said = false, a.unsure && a.Derived, true
+		put([]byte(Prefix), []byte{byte(NotKnown)})
+	case a.over && !a.said && !a.Derived:
+		a.said = true
+		put([]byte(Prefix), []byte{byte(TooMuch)})
 	}
 	if a.Derived {
 		return
@@ -132,7 +163,7 @@ func (a *Account) PutDerived(put func(key, value []byte)) {
 		}
 	}
 	a.putTouched(put) // what there was and is no more
-	a.Derived, a.unmarked = false, false
+	a.Derived, a.unmarked, a.said = false, false, false
 	put([]byte(Prefix), nil)
 }
 

@@ -3,6 +3,7 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,9 +26,9 @@ func (a *Account) Freed(nd *node.Node) {
 	nd.Notes = 0
 }
 
-// Unread hears of a leaf that was cut off and whose page cannot be read: what it refers to stays in the book. That is so
-// until the store has the page no more, and the batch says that the books are not right. Before that a start
-// finds the page again, and must not be told to read all.
+// Unread hears of a leaf that was cut off and whose page cannot be read: what it refers to stays in the book. When the
+// store has the page no more, the batch says that the books have TooMuch. Before that a start finds the page again, and must not
+// be told to read all.
 func (a *Account) Unread(k node.Key) {
 	if a.unread == nil {
 		a.unread = map[node.Key]struct{}{}
@@ -52,7 +53,7 @@ func (a *Account) buried(dead Dead, k node.Key) bool {
 		delete(dead, k)
 		if _, unread := a.unread[k]; unread {
 			delete(a.unread, k)
-			a.Unsure()
+			a.over = true
 		}
 	}
 	return ok
@@ -106,6 +107,42 @@ func (a *Account) Count(nd *node.Node, t *alloc.Tenant) (err error) {
 		}
 		a.Has(nd.Vol, g)
 		space.Recount(g, t)
+	})
+	return err
+}
+
+// Restore is node.Slab.Restore, and LookPage node.Slab.LookPage, of a leaf of a volume. A page with a right checksum may still
+// refer to what the space does not have: that is Behind.
+func (a *Account) Restore(s *window.Slot, k node.Key, page []byte) (id uint32, nd *node.Node, err error) {
+	if id, nd, err = a.Nodes.Restore(s, k, page); err == nil {
+		if err = a.within(nd); err != nil {
+			a.Nodes.Drop(s)
+		}
+	}
+	return id, nd, err
+}
+
+// LookPage is described at Restore.
+func (a *Account) LookPage(s window.Slot, k node.Key, page []byte, fn func(nd *node.Node)) (err error) {
+	var behind error
+	err = a.Nodes.LookPage(s, k, page, func(nd *node.Node) {
+		if behind = a.within(nd); behind == nil {
+			fn(nd)
+		}
+	})
+	return cmp.Or(err, behind)
+}
+
+// within returns Behind if a leaf refers to grains that its space does not have.
+func (a *Account) within(nd *node.Node) (err error) {
+	if a.Off || a.book(nd.Vol).space == nil { // what it refers to comes to nothing
+		return nil
+	}
+	grains := uint64(a.book(nd.Vol).space.Grains())
+	a.Nodes.EachGrainOf(nd, func(g uint64) {
+		if g >= grains {
+			err = Behind{nd.Vol}
+		}
 	})
 	return err
 }

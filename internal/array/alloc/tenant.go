@@ -3,6 +3,12 @@
 
 package alloc
 
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
 // Tenant is a volume's account with a space. A window is entitled if a write to it may
 // not fail for lack of space: every window of a thick volume, and each with an anchored sector of a
 // thin one. Its home is a grain that lies in its place in the window; while no other window
@@ -99,6 +105,32 @@ func (s *Space) clearHome(x *extentInfo, g uint64, refs uint32) {
 	}
 	if s.unsetHome(x, g); t.Marked == 0 {
 		s.events.Vacated(owner)
+	}
+}
+
+// ClearHomesOf makes the homes of n windows of a volume, from one on, nobody's: those of windows that nobody can ask any more which
+// grains they have. It goes over all extents, at some nanoseconds each, or until the volume has no home.
+func (s *Space) ClearHomesOf(vol uint32, window, n uint64) {
+	t := s.tenants.of(vol)
+	for i, c := range s.info {
+		if t == nil || t.Marked == 0 {
+			return
+		}
+		if c == nil {
+			continue
+		}
+		for e := range c {
+			x := &c[e]
+			if x.owners == 0 && x.owner != vol {
+				continue
+			}
+			for left := x.homed; left != 0; left &= left - 1 {
+				g := uint64(i<<chunkShift|e)*layout.ExtentGrains + uint64(bits.TrailingZeros64(left))
+				if s.ownerOf(x, g) == vol && uint64(s.homeOf(x, g)-1)-window < n {
+					s.ClearHome(g)
+				}
+			}
+		}
 	}
 }
 

@@ -192,7 +192,7 @@ func (a *Arena) put(at demand.Key, page []byte, err error) error {
 
 // bringIn makes the absent leaf that a slot stands for a node again, as its page says.
 func (a *Arena) bringIn(s *window.Slot, k node.Key, page []byte) (id uint32, nd *node.Node, err error) {
-	if id, nd, err = a.nodes.Restore(s, k, page); err == nil {
+	if id, nd, err = a.acct.Restore(s, k, page); err == nil {
 		a.away.leaves--
 		a.away.vain = 0
 		delete(a.away.lost, k) // it could not be read before
@@ -233,5 +233,5 @@ func (m *Map) lookAbsent(s window.Slot, index uint64, fn func(nd *node.Node)) er
 	if err != nil {
 		return err
 	}
-	return m.arena.nodes.LookPage(s, node.LeafKey(m.vol, index), page, fn)
+	return m.arena.acct.LookPage(s, node.LeafKey(m.vol, index), page, fn)
 }

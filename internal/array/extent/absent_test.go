@@ -2,6 +2,8 @@ package extent
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -324,6 +326,66 @@ func TestMuchAbsentGarbageIsFound(t *testing.T) {
 			if x, y := took(few, ordered, index), took(many, ordered, index); y > 40*x { // a walk through all would take 2,000 times as long
 				t.Errorf("the %s one is found in %v among %d, and in %v among %d; in order: %v", what, x/1000, few, y/1000, many, ordered)
 			}
+		}
+	}
+}
+
+// TestHomesOfAPassedOverLeaf: what a leaf of the garbage has that cannot be read is nobody's home any more: the windows that are
+// promised their space have it reserved, and the map of a volume that is deleted goes.
+func TestHomesOfAPassedOverLeaf(t *testing.T) {
+	r := newTestRig(t, rand.New(rand.NewPCG(1, 2)), t.Name(), 40)
+	r.mapBytes = 1
+	r.bound()
+	v, other := r.add(3*node.LeafSectors, true), r.add(2*node.LeafSectors, true)
+	for _, w := range []uint64{0, 1, 255, node.Fanout, node.Fanout + 1} {
+		r.first(v, w*layout.WindowSectors)
+		r.first(other, w*layout.WindowSectors)
+	}
+	r.finish()
+	for range 2 {
+		r.arena.Evict(1 << 20)
+	}
+	k := node.LeafKey(v.id, 0)
+	r.ckpt.store[string(k.Bytes())] = []byte("damage")
+	r.do(v, 0, node.LeafSectors, sector{state: block.Anchored})
+	r.collect()
+	if r.arena.PassedOver() != 1 {
+		t.Fatalf("%d leaves are passed over", r.arena.PassedOver())
+	}
+	if got, want := r.space.Reserved(), v.entitled()-2+other.entitled()-5; got != want {
+		t.Errorf("%d grains are reserved, not %d", got, want)
+	}
+	if n, all := v.m.Tenant().Marked, other.m.Tenant().Marked; n != 2 || all != 5 {
+		t.Errorf("the volume has %d homes, the other one %d", n, all)
+	}
+	r.remove(v)
+	r.collect()
+	if r.retire(); len(r.gone) > 0 {
+		t.Error("a volume that is deleted does not go")
+	}
+}
+
+// TestLeafBehindTheEndOfTheSpace: a leaf whose page refers to what the space does not have counts as one that cannot be read.
+func TestLeafBehindTheEndOfTheSpace(t *testing.T) {
+	r := newRigOf(t)
+	r.mapBytes = 1
+	r.bound()
+	v := r.add(3*node.LeafSectors, false)
+	r.first(v, 0)
+	r.do(v, 0, layout.WindowSectors, sector{block.Data, v.sectors[0].phys &^ (layout.WindowSectors - 1)})
+	r.firstAbsent(v)
+	key := string(node.LeafKey(v.id, 0).Bytes())
+	for _, g := range []uint64{uint64(r.space.Grains()), 1 << 40, 1<<54 - 1} {
+		page := bytes.Clone(r.ckpt.store[key])
+		copy(page, binary.LittleEndian.AppendUint64(nil, uint64(window.Data(g<<layout.WindowShift))))
+		r.ckpt.store[key] = page
+		for range 2 {
+			if r.need(v, block.Range{Count: 8}, Look) {
+				t.Fatalf("grain %d: the leaf is taken for good", g)
+			}
+		}
+		if err := v.m.lookAbsent(*r.arena.slotAt(node.LeafKey(v.id, 0)), 0, func(*node.Node) {}); err == nil {
+			t.Errorf("grain %d: the leaf is looked at", g)
 		}
 	}
 }

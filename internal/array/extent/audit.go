@@ -57,9 +57,11 @@ func (u *Audit) Step(n int) (more bool) {
 // maxWrong is how many lines about a space are enough, or somewhat more.
 const maxWrong = 100
 
-// users is what the space is compared with.
+// users is what the space is compared with. What leaves that could not be read refer to is like what garbage does: a space that has
+// it is not wrong, and to derive it from all pages would not do without them.
 func (u *Audit) users() alloc.Users {
-	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: u.arena.HasGarbage() || u.arena.PassedOver() > 0}
+	lacks := u.arena.HasGarbage() || u.arena.PassedOver() > 0 || u.unread > 0 || u.arena.acct.HasTooMuch()
+	return alloc.Users{Refs: u.found, Holds: u.arena.Refs.Any(), Garbage: lacks}
 }
 
 // Compare returns what is wrong with the space, a line each. It changes nothing, and goes once over
@@ -76,6 +78,7 @@ func (u *Audit) visit(m *Map) (slots int) {
 	}
 	return u.tour.visit(m, func(nd *node.Node, at node.Key) bool {
 		if nd == nil && at.Level == 0 {
+			u.unread++
 			u.problem(m.vol, fmt.Sprintf("page %d cannot be read", at.Index))
 			return false
 		}

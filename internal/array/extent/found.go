@@ -16,7 +16,7 @@ import (
 // Invariant: found has the references of all leaves that lie before where the audit is, as they are
 // now, and of all that were there when they were cut off and are not collected yet. So an edit of
 // such a leaf changes found as it changes the space. Whatever of the garbage was cut off before the
-// audit has come there, found lacks.
+// audit has come there, found lacks; and so it does of leaves that could not be read.
 //
 // Homes need no such care: a grain that became one since the audit began is taken for one (see
 // alloc.Space.Watch), and who is none any more nobody asks for.
@@ -25,6 +25,7 @@ type Audit struct {
 	found   *alloc.Counts
 	below   uint64 // leaves before this one of what is being collected are in found
 	windows int
+	unread  int // leaves that could not be read: found lacks what they refer to
 	problem func(vol uint32, why string)
 	extent  int      // that is compared next
 	wrong   []string // with the space
@@ -65,7 +66,7 @@ func (u *Audit) retained(m *Map, g uint64) {
 
 // released hears of a reference that a leaf gives back.
 func (u *Audit) released(m *Map, g uint64) {
-	if u.has(m) && !u.found.Sub(g) {
+	if u.has(m) && !u.found.Sub(g) && u.unread == 0 {
 		u.problem(m.vol, fmt.Sprintf("a reference on grain %d was given back that the map did not have", g))
 	}
 }

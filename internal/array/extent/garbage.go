@@ -212,7 +212,8 @@ func (g *garbage) key(at int) node.Key {
 const readAhead = 16
 
 // passOver goes past the absent leaf that garbage ends with, where there is nothing to be collected of it:
-// it cannot be read, so that what it refers to stays taken until the next start. Else it has that read, with
+// it cannot be read, so that what it refers to stays taken until the next start, and is nobody's home: where a
+// window is promised its space, another grain is reserved for it. Else it has that read, with
 // others that come next, and returns false. One that is being read again stays until the answer has come: a leaf
 // that is made later under its key would get that answer.
 func (a *Arena) passOver(g *garbage) bool {
@@ -230,6 +231,9 @@ func (a *Arena) passOver(g *garbage) bool {
 	a.away.leaves--
 	a.liveNodes--
 	a.acct.Unread(k)
+	if m := a.mapOf(k.Vol); m != nil { // the map has nothing there, see the invariants of absent leaves
+		g.space.ClearHomesOf(k.Vol, k.Index<<node.FanoutBits, node.Fanout)
+	}
 	a.debt = max(0, a.debt-1)
 	g.pop()
 	return true

@@ -239,7 +239,7 @@ func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
 			return nil
 		}
 		left--
-		return m.arena.nodes.LookPage(*s, k, value, fn)
+		return m.arena.acct.LookPage(*s, k, value, fn)
 	})
 	if err == nil && left != 0 { // what it refers to would count as free
 		err = fmt.Errorf("%d map pages of volume %d are gone since they were read", left, m.vol)

@@ -71,10 +71,11 @@ type rig struct {
 	faulty int      // pages that were not read, or late
 	failed int      // that hence did not what they wanted
 
-	audits  []*Audit        // under way
-	blind   map[*Audit]bool // those that have come by a page that could not be read
-	audited int             // that have ended
-	sure    int             // starts by the account in the store
+	audits  []*Audit // under way
+	blind   int      // pages that could not be read for one
+	audited int      // that have ended
+	sure    int      // starts by the account in the store
+	over    int      // starts by one with references that no page has
 }
 
 func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig {
@@ -86,7 +87,7 @@ func newTestRig(t *testing.T, rnd *rand.Rand, name string, extents ...int) *rig 
 
 // open makes arena and space anew, empty.
 func (r *rig) open() {
-	r.arena, r.audits, r.blind = NewArena(func() {}), nil, map[*Audit]bool{}
+	r.arena, r.audits = NewArena(func() {}), nil
 	r.arena.nodes.LeafBytes = r.leafBytes
 	r.bound()
 	r.space = alloc.New(r.extents, alloc.Events{Freed: r.freed, Vacated: func(uint32) {}})
@@ -242,7 +243,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 			}
 		}
 		if !r.arena.Refs.GiveUp(r.space) {
-			if r.arena.PassedOver() > 0 { // what should have come back does not
+			if r.arena.PassedOver() > 0 || r.arena.acct.HasTooMuch() { // what should have come back does not
 				return false
 			}
 			r.fatalf("volume %d, window %d is promised its space and has got none", v.id, w)

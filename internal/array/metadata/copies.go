@@ -76,6 +76,9 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	}
 	for _, c := range all {
 		err := c.err
+		if c.suspect && wrong == nil { // those that nobody suspects are no good: most of this one can be read
+			err, damaged[c.i] = nil, nil
+		}
 		if copies.Choose(c.i); err == nil {
 			var x T
 			if x, err = open(damaged, nil); err == nil {
@@ -146,14 +149,20 @@ func candidates(store block.MetaStore, copies block.MetaCopies, known func() Kno
 		}
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
-		if (x.err == nil) == (y.err == nil) {
-			return cmp.Compare(y.gen, x.gen)
-		} else if x.err == nil {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(y.gen, x.gen))
 	})
 	return all
+}
+
+// rank orders candidates: those that are good as far as anybody knows, those that can be read in parts, and those that cannot.
+func (c *candidate) rank() int {
+	switch {
+	case c.err == nil:
+		return 0
+	case c.suspect:
+		return 1
+	}
+	return 2
 }
 
 // isEmpty reports whether a meta store has no entry.
@@ -175,7 +184,7 @@ func (l *Ledger) SettleCopies() error {
 	if !ok {
 		return nil
 	}
-	l.held.of.rest()
+	defer l.held.of.rest()
 	if l.seen {
 		l.takeWhole(copies)
 	}

@@ -71,6 +71,7 @@ type Ledger struct {
 	derived bool // the account of space is derived
 	suspect
 	doubt  []block.KV // entries of the batches that have failed since one was durable
+	sent   []block.KV // of the batch that is under way
 	queue  []batch    // that wait for their turn
 	busy   bool
 	closed bool
@@ -143,9 +144,11 @@ func (l *Ledger) next() {
 	entries := l.mark(l.settleDoubt(next.fill()))
 	unbook := l.held.undo(entries)
 	sealed := l.seal(entries)
+	l.sent = entries
 	gen := l.gen
 	ended := func(err error) {
 		l.ends++
+		l.sent = nil
 		switch {
 		case err == nil:
 			l.doubt = nil

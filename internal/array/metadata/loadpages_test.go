@@ -59,7 +59,8 @@ func withLeaves(t *testing.T, n int) (f *fake, keys []string) {
 // TestPagesOfEitherCopy: each page comes from a copy that has it as its entry says, in the order of the keys, whatever either
 // has lost: a value, a key, or what lies behind a place that cannot be read.
 func TestPagesOfEitherCopy(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	outcomes := [2]int{}
 	for n := range 3000 {
 		one, keys := withLeaves(t, 60)
@@ -126,10 +127,10 @@ func TestPagesOfEitherCopy(t *testing.T) {
 				return nil
 			})
 			if (err != nil) != fails || err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Fatalf("case %d, -seed %d: %v; %d pages, not %d; damage %v", n, testkit.Seed(t), err, len(got), len(want), state)
+				t.Fatalf("case %d, -seed %d: %v; %d pages, not %d; damage %v", n, seed, err, len(got), len(want), state)
 			}
 			if err == nil && other && !l.seen {
-				t.Fatalf("case %d, -seed %d: nobody knows that a copy is damaged", n, testkit.Seed(t))
+				t.Fatalf("case %d, -seed %d: nobody knows that a copy is damaged", n, seed)
 			}
 		}
 		if fails {

@@ -310,3 +310,39 @@ func TestDamagedAccount(t *testing.T) {
 		}
 	}
 }
+
+// TestSuspectCopyBesideAnOlderOne: the newest copy says that it is damaged, and the other one, which does not, lacks batches. The
+// newest one is taken: most of it can be read.
+func TestSuspectCopyBesideAnOlderOne(t *testing.T) {
+	for newest := range 2 {
+		all := []*fake{withPages(t), withPages(t)}
+		l, err := startParts(all[newest], false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.seen = true
+		if err := l.CommitNow([]block.KV{{Key: []byte("o"), Value: []byte("newer")}}); err != nil {
+			t.Fatal(err)
+		}
+		all[newest].kv["n2"] = []byte("damage")
+		p := choosing{&pair{fake: all[0], other: all[1]}}
+		last := l.gen
+		l, err = FromBest(p, func() Known { return Known{Least: last, Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
+			if p.chosen == newest && (damaged[newest] != nil || damaged[1-newest] == nil) {
+				t.Errorf("copies are to be made anew: %v", damaged)
+			}
+			l, err := startParts(p.of(p.chosen), false)
+			if err == nil {
+				err = l.Check(last, false)
+			}
+			return l, err
+		})
+		if err != nil || p.chosen != newest {
+			t.Errorf("copy %d of which %d is the newest: %v", p.chosen, newest, err)
+			continue
+		}
+		if v, err := l.ReadNow([]byte("n1")); err != nil || string(v) != "the page 1" {
+			t.Errorf("a page reads %q, %v", v, err)
+		}
+	}
+}

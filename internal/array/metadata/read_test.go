@@ -15,6 +15,7 @@ type pair struct {
 	other  *fake
 	chosen int
 	fails  [2]bool
+	behind bool
 	hangs  [2]bool
 	asked  [2]int
 	hung   []func() // answers of those that hang
@@ -24,7 +25,7 @@ func (p *pair) of(i int) *fake   { return []*fake{p.fake, p.other}[i] }
 func (p *pair) Copies() int      { return 2 }
 func (p *pair) Choose(i int)     { p.chosen = i }
 func (p *pair) Chosen() int      { return p.chosen }
-func (p *pair) Behind() bool     { return false }
+func (p *pair) Behind() bool     { return p.behind }
 func (p *pair) Renew(int, error) {}
 func (p *pair) Get(key []byte) ([]byte, error) {
 	if p.fails[p.chosen] {

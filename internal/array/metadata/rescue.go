@@ -13,31 +13,25 @@ import (
 // rescueBytes is what a batch of pages has, about, that the loaded copy gets back.
 const rescueBytes = 1 << 20
 
-// rescue returns the pages that copy i, which is about to be made anew, has as the books say, and the chosen one has not.
-// There are none where the chosen one is whole.
+// rescue returns the pages that copy i, which is about to be made anew, has as the books say, and the chosen one has not. There
+// are none where the chosen one is whole. Each page is looked for by its key: a place that cannot be read would hide from a walk
+// all that lies behind it.
 func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.KV) {
 	if !l.parts || verify(l.store, 0) == nil {
 		return nil
 	}
 	defer copies.Choose(chosen)
-	var keys [][]byte
-	copies.Choose(i)
-	_ = l.store.Load([]byte{keyPage}, func(k, v []byte) error { // what cannot be read there is lost in any case
-		if l.good(k, v) {
-			keys = append(keys, bytes.Clone(k))
-		}
-		return nil
-	})
-	has := func(k []byte) ([]byte, bool) {
+	has := func(i int, k []byte) ([]byte, bool) {
+		copies.Choose(i)
 		v, err := l.store.Get(k)
 		return v, err == nil && l.good(k, v)
 	}
-	copies.Choose(chosen)
-	keys = slices.DeleteFunc(keys, func(k []byte) bool { _, ok := has(k); return ok })
-	copies.Choose(i)
-	for _, k := range keys {
-		if v, ok := has(k); ok {
-			pages = append(pages, block.KV{Key: k, Value: v})
+	for w := l.held.of.walk([]byte{keyPage}); w.more; w.next() {
+		if _, ok := has(chosen, w.key); ok {
+			continue
+		}
+		if v, ok := has(i, w.key); ok {
+			pages = append(pages, block.KV{Key: bytes.Clone(w.key), Value: v})
 		}
 	}
 	return pages

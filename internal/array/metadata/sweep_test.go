@@ -37,7 +37,8 @@ func sweepAll(t *testing.T, l *Ledger, exec *block.Virtual, between func()) (bad
 // TestSweep: a sweep finds each entry that a copy has not as the books say, in whichever copy, also one that nobody reads
 // otherwise; the next start makes the copy anew.
 func TestSweep(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	for n := range 300 {
 		one, _ := withLeaves(t, 60)
 		two, _ := withLeaves(t, 60)
@@ -70,7 +71,7 @@ func TestSweep(t *testing.T) {
 		}
 		bad, read := sweepAll(t, l, one.exec, func() {})
 		if fmt.Sprint(bad) != fmt.Sprint(want) || l.seen != (want[0]+want[1] > 0) {
-			t.Fatalf("case %d, -seed %d: %d entries are damaged, it finds %d; suspect: %v", n, testkit.Seed(t), want, bad, l.seen)
+			t.Fatalf("case %d, -seed %d: %d entries are damaged, it finds %d; suspect: %v", n, seed, want, bad, l.seen)
 		}
 		if want[0]+want[1] == 0 && read != int64(2*size) {
 			t.Fatalf("case %d: it has read %d bytes, not twice %d", n, read, size)
@@ -83,19 +84,27 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepBesideBatches: what batches change while it is read is no damage, nor what they leave in doubt.
+// TestSweepBesideBatches: what batches change while it is read is no damage, nor what they leave in doubt. Whatever else is damaged is
+// found, however many batches are under way meanwhile.
 func TestSweepBesideBatches(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	for n := range 100 {
 		f, keys := withLeaves(t, 60)
 		f.rnd, f.fails = rnd, n%2 == 0
+		want := 0
 		l := New(f, f.exec, Hooks{Durable: func(uint64) {}, Again: func(e block.KV) []block.KV { return []block.KV{e} }})
 		if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
+		rnd.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		for _, k := range keys[:rnd.IntN(4)] { // no batch has these
+			f.kv[k] = []byte("damage")
+			want++
+		}
 		bad, _ := sweepAll(t, l, f.exec, func() {
 			for range rnd.IntN(4) {
-				e := block.KV{Key: []byte(keys[rnd.IntN(len(keys))])}
+				e := block.KV{Key: []byte(keys[4+rnd.IntN(len(keys)-4)])}
 				if rnd.IntN(3) > 0 {
 					e.Value = fmt.Appendf(nil, "page %d", rnd.Uint64())
 				}
@@ -105,8 +114,43 @@ func TestSweepBesideBatches(t *testing.T) {
 				f.exec.Step()
 			}
 		})
-		if bad[0] > 0 {
-			t.Fatalf("round %d, -seed %d: %d entries are damaged", n, testkit.Seed(t), bad)
+		if bad[0] != want {
+			t.Fatalf("round %d, -seed %d: %d entries are damaged, it finds %d", n, seed, want, bad)
+		}
+	}
+}
+
+// unreadable is a pair whose copies cannot read some keys.
+type unreadable struct {
+	*pair
+	at map[string]bool
+}
+
+func (u unreadable) ReadFrom(i int, key []byte, done func([]byte, error)) {
+	if u.at[string(key)] {
+		u.exec.Post(func() { done(nil, errFake) })
+		return
+	}
+	u.pair.ReadFrom(i, key, done)
+}
+
+// TestSweepBesideAFailedCopy: where a copy has failed, which is known, the other one is read all the same.
+func TestSweepBesideAFailedCopy(t *testing.T) {
+	for failed := range 2 {
+		one, keys := withLeaves(t, 60)
+		two, _ := withLeaves(t, 60)
+		two.exec = one.exec
+		p := unreadable{&pair{fake: one, other: two, chosen: failed, behind: true}, map[string]bool{keys[20]: true, keys[50]: true}}
+		l := New(p, one.exec, Hooks{})
+		if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.fails[failed] = true
+		p.of(1 - failed).kv[keys[30]] = []byte("damage")
+		want := make([]int, 2)
+		want[1-failed] = 3
+		if bad, _ := sweepAll(t, l, one.exec, func() {}); fmt.Sprint(bad) != fmt.Sprint(want) || !l.seen {
+			t.Errorf("copy %d has failed; it finds %d, not %d; suspect: %v", failed, bad, want, l.seen)
 		}
 	}
 }

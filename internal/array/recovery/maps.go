@@ -65,23 +65,38 @@ func (r *run) loadMaps() error {
 	return nil
 }
 
-// distrust finds out why the account is to be derived, if it is, and whether the store does not say so.
+// distrust finds out why the account is to be derived, if it is, and whether the store does not say that it is not known to be
+// right. One that has too much is derived where that can be done; else nothing is lost with it but space.
 func (r *run) distrust(parts bool) (unmarked bool, err error) {
 	v, err := r.Meta.Get(account.Prefix)
 	if err != nil && r.Wrong == nil {
 		return false, metadata.Derivable(err)
 	}
-	switch {
+	switch mark := account.MarkOf(v); {
 	case r.Wrong != nil:
 		r.found.Derived = r.Wrong.Error()
 	case !parts: // it was never stored
-	case v != nil:
-		r.found.Derived = "it was found to be wrong, or a page could not be read that had to be"
+	case mark == account.NotKnown:
+		r.found.Derived = "it was found to be wrong"
 	case r.Set.Cache.NV.Miscounted():
 		r.found.Derived = "the array died when it met something wrong in it"
+	case mark == account.TooMuch && r.readable():
+		r.found.Derived = "pages were removed that could not be read"
+	case mark == account.TooMuch:
+		r.Set.Arena.Account().Over()
 	}
 	r.derive = !parts || r.found.Derived != ""
-	return v == nil, nil
+	return account.MarkOf(v) != account.NotKnown, nil
+}
+
+// readable reports whether all pages of maps can be read that have entries. It reads them.
+func (r *run) readable() bool {
+	pages := 0
+	err := r.Meta.Load(node.EntryPrefix, func(_, _ []byte) error { pages++; return nil })
+	if err == nil {
+		err = r.Meta.Load(extent.KeyNode, func(_, _ []byte) error { pages--; return nil })
+	}
+	return err == nil && pages == 0
 }
 
 // loadAccount takes the account over, if it is sure; else it is put again. What cannot be read of one that is derived
