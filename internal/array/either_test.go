@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -41,9 +40,24 @@ func (m *twoMeta) Choose(i int) { m.chosen = i }
 func (m *twoMeta) Chosen() int  { return m.chosen }
 func (m *twoMeta) Behind() bool { return false }
 
-func (m *twoMeta) Renew(i int, _ error) {
+func (m *twoMeta) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
 	m.s.renewed[i]++
-	m.s.bad[i] = maps.Clone(m.s.bad[m.chosen])
+	got, bad := map[string][]byte{}, map[string][]byte{}
+	err := entries(func(key, value []byte) error {
+		got[string(key)] = bytes.Clone(value)
+		return nil
+	})
+	if err == nil {
+		err = m.MetaStore.Load(nil, func(key, value []byte) error {
+			if now, ok := got[string(key)]; !ok || !bytes.Equal(now, value) {
+				bad[string(key)] = now
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		m.s.bad[i] = bad
+	}
 }
 
 // has returns what a copy has of an entry that the other one may have.
