@@ -48,11 +48,19 @@ func (r *wideRig) start(d *storetest.Disk) (all bool, err error) {
 	}
 	r.find()
 	r.vols = append(r.vols, r.a.Volume("wide"))
-	all = r.holds(2, 0, 100, 50)
+	all = r.has(2, 0, 50)
 	for n := range uint64(wideLeaves) {
-		all = r.holds(len(r.vols)-1, n*node.LeafSectors, 8, n+1) && all
+		all = r.has(len(r.vols)-1, n*node.LeafSectors, n+1) && all
 	}
 	return all, nil
+}
+
+// has reports whether a sector can be read, and is the first one of what has a stamp.
+func (r *wideRig) has(vol int, at, stamp uint64) bool {
+	got, want := make([]byte, 512), make([]byte, 512)
+	s := r.wait(vol, &block.Request{Op: block.OpRead, Range: rng(at, 1), Data: [][]byte{got}})
+	fillStamp(want, stamp<<20)
+	return s == block.OK && string(got) == string(want)
 }
 
 // damaged calls fn with disks over which a start finds everything: the copy with the last batches has a damaged block, of which the
@@ -132,13 +140,14 @@ func TestDeathInARebuild(t *testing.T) {
 			once = true
 			for _, how := range []struct {
 				what string
+				step int
 				arm  func(d *storetest.Disk, n int)
 			}{
-				{"death in sync", (*storetest.Disk).KillAtSync},
-				{"death in write", (*storetest.Disk).KillAtWrite},
-				{"loss of power at sync", (*storetest.Disk).CutAtSync},
+				{"death in sync", 1, (*storetest.Disk).KillAtSync},
+				{"death in write", 3, (*storetest.Disk).KillAtWrite},
+				{"loss of power at sync", 1, (*storetest.Disk).CutAtSync},
 			} {
-				for n := 1; ; n++ {
+				for n := 1; ; n += how.step {
 					d := damaged()
 					how.arm(d, n)
 					r.files.Close()
@@ -160,5 +169,62 @@ func TestDeathInARebuild(t *testing.T) {
 	}
 	if deaths < 60 {
 		t.Errorf("it could die at %d places only", deaths)
+	}
+}
+
+// TestScrubRewritesPages: a block of one copy of the metadata is damaged. A scrub finds that, and has the copy get the pages
+// of it from the other one: the array survives that this one is lost, before anything is rebuilt.
+func TestScrubRewritesPages(t *testing.T) {
+	for i, damaged := range metaFolders {
+		r := newWideRig(t, uint64(i+3), "nothing", damaged)
+		image, other := r.disk, metaFolders[1-i]
+		names, _ := image.List(damaged)
+		saved, found := 0, 0
+		for _, name := range names {
+			info, err := image.Stat(damaged + "/" + name)
+			if err != nil || !strings.HasSuffix(name, ".sst") {
+				continue
+			}
+			for off := int64(0); off < info.Size(); off += 150 {
+				survives := [2]bool{}
+				for scrubbed := range survives {
+					d := image.Kill()
+					d.FlipAt(damaged+"/"+name, off, 3)
+					if all, err := r.start(d); err != nil || !all {
+						t.Fatalf("%s, byte %d: %v, all is there: %v", damaged, off, err, all)
+					}
+					renewed := r.files.Renewed() > 0
+					if scrubbed == 1 {
+						ended := false
+						r.a.StartScrub(0, func(s *Scrub) {
+							ended = true
+							found += s.Damaged[i]
+						})
+						for !ended && r.clock.Step() {
+						}
+					}
+					d = r.disk.Kill()
+					r.files.Close()
+					d.RemoveAll(other)
+					all, err := r.start(d)
+					if err == nil {
+						r.files.Close()
+					}
+					survives[scrubbed] = err == nil && all
+					if renewed { // the start has met it
+						survives = [2]bool{true, true}
+						break
+					}
+				}
+				if survives[0] && !survives[1] {
+					t.Errorf("%s, byte %d: it is lost by the scrub", damaged, off)
+				} else if survives[1] && !survives[0] {
+					saved++
+				}
+			}
+		}
+		if t.Logf("%s: the scrubs find %d entries; with %d of the blocks damaged they save the array", damaged, found, saved); saved < 3 {
+			t.Error("the test shows too little")
+		}
 	}
 }

@@ -32,7 +32,7 @@ func (r *rebuilt) Renew(i int, _ error, entries func(func(key, value []byte) err
 func TestRebuiltFromBothCopies(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	refused, mixed := 0, 0
-	for n := range 3000 {
+	for n := range 1500 {
 		one, keys := withLeaves(t, 60)
 		two, _ := withLeaves(t, 60)
 		good := maps.Clone(one.kv)
