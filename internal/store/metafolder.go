@@ -100,12 +100,15 @@ func (s *Files) removeRest(path string) {
 	}
 }
 
-// checkMeta returns an error if a folder is the rest of a copy. Pebble would begin a new store there, and fall over what
-// it finds of the old one.
+// checkMeta returns an error if a folder is the rest of a copy, or may be. Pebble would begin a new store there, and fall over
+// what it finds of the old one.
 func (s *Files) checkMeta(path string) error {
 	names, err := s.fs.List(path)
-	if err != nil { // it is not there
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	rest := ""
 	for _, n := range names {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -154,5 +155,64 @@ func TestRebuildThatFails(t *testing.T) {
 				t.Errorf("there is %q", list)
 			}
 		})
+	}
+}
+
+// unlistedFS is a file system that cannot list a folder once.
+type unlistedFS struct {
+	FS
+	at   string
+	left *atomic.Int32
+}
+
+func (f unlistedFS) List(dir string) ([]string, error) {
+	if dir == f.at && f.left.Add(-1) >= 0 {
+		return nil, unix.EIO
+	}
+	return f.FS.List(dir)
+}
+
+// TestFolderThatCannotBeListed: of a copy that cannot be listed nobody knows whether it is whole. It is not opened as a new one.
+func TestFolderThatCannotBeListed(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := copiesOf(t, dir, nil)
+	if err := m.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.s.Close(), os.Remove(filepath.Join(dir, "meta.copy", metaHead))); err != nil {
+		t.Fatal(err)
+	}
+	once := new(atomic.Int32)
+	once.Store(1)
+	m, _ = copiesOf(t, dir, unlistedFS{OS, filepath.Join(dir, "meta.copy"), once})
+	if once.Load() >= 1 || m.copies[1] != nil || !errors.Is(m.errs[1], unix.EIO) {
+		t.Errorf("it is open: %v, %v", m.copies[1] != nil, m.errs[1])
+	}
+}
+
+// TestFolderWithoutLocks: where a file system has no locks a start does not speak of another process.
+func TestFolderWithoutLocks(t *testing.T) {
+	defer func() { flock = unix.Flock }()
+	exec := block.NewLive()
+	defer exec.Stop()
+	for _, why := range []error{unix.ENOLCK, unix.EOPNOTSUPP} {
+		flock = func(int, int) error { return why }
+		if _, err := OpenFiles(exec, t.TempDir(), FilesOptions{}); !errors.Is(err, why) || !strings.Contains(err.Error(), "cannot be locked") || strings.Contains(err.Error(), "in use") {
+			t.Errorf("%v: it says %v", why, err)
+		}
+	}
+	calls := 0
+	flock = func(fd, how int) error {
+		if calls++; calls == 1 {
+			return unix.EINTR
+		}
+		return unix.Flock(fd, how)
+	}
+	s, err := OpenFiles(exec, t.TempDir(), FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
