@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/node"
@@ -18,6 +17,7 @@ type twoCopies struct {
 	block.Store
 	bad     [2]map[string][]byte
 	renewed [2]int
+	stays   bool // a batch does not repair what it writes
 	exec    block.Executor
 }
 
@@ -41,9 +41,24 @@ func (m *twoMeta) Choose(i int) { m.chosen = i }
 func (m *twoMeta) Chosen() int  { return m.chosen }
 func (m *twoMeta) Behind() bool { return false }
 
-func (m *twoMeta) Renew(i int, _ error) {
+func (m *twoMeta) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
 	m.s.renewed[i]++
-	m.s.bad[i] = maps.Clone(m.s.bad[m.chosen])
+	got, bad := map[string][]byte{}, map[string][]byte{}
+	err := entries(func(key, value []byte) error {
+		got[string(key)] = bytes.Clone(value)
+		return nil
+	})
+	if err == nil {
+		err = m.MetaStore.Load(nil, func(key, value []byte) error {
+			if now, ok := got[string(key)]; !ok || !bytes.Equal(now, value) {
+				bad[string(key)] = now
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		m.s.bad[i] = bad
+	}
 }
 
 // has returns what a copy has of an entry that the other one may have.
@@ -85,19 +100,22 @@ func (m *twoMeta) ReadFrom(i int, key []byte, done func([]byte, error)) {
 	})
 }
 
-func (m *twoMeta) CommitNow(batch []block.KV) error {
+func (m *twoMeta) repair(batch []block.KV) {
 	for _, e := range batch {
-		delete(m.s.bad[0], string(e.Key))
-		delete(m.s.bad[1], string(e.Key))
+		if !m.s.stays {
+			delete(m.s.bad[0], string(e.Key))
+			delete(m.s.bad[1], string(e.Key))
+		}
 	}
+}
+
+func (m *twoMeta) CommitNow(batch []block.KV) error {
+	m.repair(batch)
 	return m.MetaStore.CommitNow(batch)
 }
 
 func (m *twoMeta) Commit(batch []block.KV, done func(error)) {
-	for _, e := range batch {
-		delete(m.s.bad[0], string(e.Key))
-		delete(m.s.bad[1], string(e.Key))
-	}
+	m.repair(batch)
 	m.MetaStore.Commit(batch, done)
 }
 
@@ -238,22 +256,30 @@ func TestHomesFromBothCopies(t *testing.T) {
 	}
 }
 
-// TestScrubReadsBothCopies: a scrub, and a check while the array serves, find what is damaged in either copy of the metadata, and the
-// next start makes that anew.
+// TestScrubReadsBothCopies: a scrub, and a check while the array serves, find what is damaged in either copy of the metadata, and have
+// the other one's written there. Where that does not help the next start makes the copy anew.
 func TestScrubReadsBothCopies(t *testing.T) {
-	for first := range 2 {
-		s := &twoCopies{bad: [2]map[string][]byte{{}, {}}}
+	for n := range 4 {
+		first, stays := n%2, n/2 == 0
+		s := &twoCopies{bad: [2]map[string][]byte{{}, {}}, stays: stays}
 		r, _ := leavesRig(t, func(under block.Store) block.Store { s.Store = under; return s })
 		if got := verifyAll(r.a, r.clock, false).Problems; len(got) > 0 {
 			t.Errorf("of copies that are whole it says %q", got)
 		}
 		keys := r.pageKeys()
-		s.bad[first][keys[2]], s.bad[first][keys[len(keys)-1]] = []byte("damage"), badBlock
+		damage := func() { s.bad[first][keys[2]], s.bad[first][keys[len(keys)-1]] = []byte("damage"), badBlock }
+		damage()
 		damaged := []int(nil)
 		r.a.StartScrub(0, func(s *Scrub) { damaged = s.Damaged })
 		r.clock.Run()
 		if len(damaged) != 2 || damaged[first] != 2 || damaged[1-first] != 0 {
 			t.Errorf("copy %d: the scrub finds %d", first, damaged)
+		}
+		if !stays {
+			if got := verifyAll(r.a, r.clock, false).Problems; len(got) > 0 || len(s.bad[first]) > 0 {
+				t.Errorf("copy %d: behind the scrub a check says %q", first, got)
+			}
+			damage()
 		}
 		want := fmt.Sprintf("metadata: 2 entries of copy %d of the checkpoints are damaged; if another copy has them, the next start rebuilds this one", first+1)
 		if got := verifyAll(r.a, r.clock, false).Problems; len(got) != 1 || got[0] != want {
@@ -263,8 +289,8 @@ func TestScrubReadsBothCopies(t *testing.T) {
 		if err := s.startOver(r, r.store); err != nil {
 			t.Fatal(err)
 		}
-		if s.renewed[first] != 1 || s.renewed[1-first] != 0 || len(s.bad[first]) > 0 {
-			t.Errorf("copy %d: copies were made anew %d times", first, s.renewed)
+		if anew := map[bool]int{true: 1}[stays]; s.renewed[first] != anew || s.renewed[1-first] != 0 || len(s.bad[first]) > 0 {
+			t.Errorf("copy %d, which stays damaged: %v; copies were made anew %d times", first, stays, s.renewed)
 		}
 		if got := verifyAll(r.a, r.clock, false).Problems; len(got) > 0 {
 			t.Errorf("copy %d: behind that a check says %q", first, got)

@@ -71,7 +71,7 @@ func TestSecondTryOfAStart(t *testing.T) {
 	}
 }
 
-// away is a disk of which the files of a folder can neither be opened nor removed.
+// away is a disk of which the files of a folder can neither be opened nor removed, nor get another name.
 type away struct{ unreadable }
 
 func (d away) Remove(name string) error {
@@ -86,6 +86,13 @@ func (d away) RemoveAll(name string) error {
 		return syscall.EIO
 	}
 	return d.Disk.RemoveAll(name)
+}
+
+func (d away) Rename(from, to string) error {
+	if strings.HasPrefix(from+"/", d.folder) {
+		return syscall.EIO
+	}
+	return d.Disk.Rename(from, to)
 }
 
 // numbers returns the numbers of the last batches of both copies.
@@ -171,6 +178,7 @@ func TestNumberOfTwoBatches(t *testing.T) {
 func copyFolder(t *testing.T, to, from *storetest.Disk, folder string) {
 	t.Helper()
 	to.RemoveAll(folder)
+	to.MkdirAll(folder, 0o700)
 	names, err := from.List(folder)
 	if err != nil {
 		t.Fatal(err)

@@ -92,9 +92,10 @@ type MetaCopies interface {
 	ReadFrom(i int, key []byte, done func(value []byte, err error))
 	// Behind reports whether a copy lacks something that Commit has ended well for. Alone, it looks like one that is whole.
 	Behind() bool
-	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it. If
-	// that fails the copy is left alone, and Behind says so.
-	Renew(i int, why error)
+	// Renew makes copy i anew; why says in a few words what was wrong with it. entries calls fn for all that it is to have, in
+	// any order, and may read copies meanwhile: copy i is as it was until the new one is whole and durable. If that fails,
+	// or entries does, the files of the copy stay as they were, it is left alone, and Behind says so.
+	Renew(i int, why error, entries func(fn func(key, value []byte) error) error)
 }
 
 // ErrFull is the error of a write for which the store has no room now.

@@ -1,13 +1,19 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/block"
 )
+
+// flock is flock(2); tests replace it.
+var flock = unix.Flock
 
 // lockFolder keeps other processes out. The lock is of the open file (flock), so
 // that it ends with the process and also keeps out a second store of the same one.
@@ -20,9 +26,14 @@ func lockFolder(fs FS, dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the data folder cannot be locked: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("the data folder %s is in use by another arraysim; stop that one, or choose another folder with --data", dir)
+	err = block.Again(func() error { return flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	switch {
+	case err == nil:
+		return lock, nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("the data folder %s is in use by another arraysim; stop that one, or choose another folder with --data", dir)
+	default:
+		err = fmt.Errorf("the data folder %s cannot be locked: %w; choose one with --data on a file system that has locks", dir, err)
 	}
-	return lock, nil
+	return nil, errors.Join(err, lock.Close())
 }

@@ -49,18 +49,30 @@ func (s *Files) Meta() (block.MetaStore, error) {
 	return m, nil
 }
 
+// openMeta opens a copy, an empty one where there is none.
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
-	p := &patience{s: s}
-	defer p.hurry()()
-	fs := newFrozenFS(patientFS{s.fs, p})
-	path := filepath.Join(s.dir, metaNames[i])
+	path, err := s.metaPath(i)
+	if err == nil {
+		err = s.finishMeta(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", s.metaLink(i), err)
+	}
 	if err := s.checkMeta(path); err != nil {
 		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", path, err)
 	}
+	return s.openStore(path)
+}
+
+// openStore opens a copy in a folder, which is made where there is none.
+func (s *Files) openStore(path string) (*pebbleMeta, error) {
+	p := &patience{s: s}
+	defer p.hurry()()
+	fs := newFrozenFS(patientFS{s.fs, p})
 	fail := func(err error) (*pebbleMeta, error) {
 		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", path, err)
 	}
-	if err := makeFolder(s.fs, path, false); err != nil {
+	if err := makeFolder(s.fs, path, filepath.Dir(path) != s.dir); err != nil {
 		return fail(err)
 	}
 	opt := &pebble.Options{
@@ -235,79 +247,6 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 	}
 	return failed
 }
-
-// renewBytes is what a copy that is made anew gets at a time.
-const renewBytes = 1 << 20
-
-// Renew makes copy i anew from the chosen one, or leaves it alone: a disk that fails is no reason not to start.
-func (m *metaCopies) Renew(i int, why error) {
-	err := m.renew(i, why)
-	if err == nil {
-		return
-	}
-	if c := m.copies[i]; c != nil {
-		c.close() // what there is of it lacks its last key
-	}
-	m.copies[i], m.errs[i] = nil, err
-	m.s.notice("%v; the array continues with the other copy, and retries at its next start", err)
-}
-
-// renew makes copy i anew from the chosen one. The key that makes a copy whole comes last: it is the last batch's.
-func (m *metaCopies) renew(i int, why error) error {
-	path := filepath.Join(m.s.dir, metaNames[i])
-	fresh := false
-	if c := m.copies[i]; c != nil {
-		fresh = c.empty()
-		if err := c.close(); err != nil && c.fs.failure() == nil && !fresh {
-			m.s.notice("closing %s: %v", path, err)
-		}
-	}
-	m.copies[i] = nil
-	if !fresh {
-		m.s.renewed++
-		m.s.notice("the checkpoints in %s are rebuilt from their other copy: %v", path, why)
-	}
-	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be rebuilt: %w", path, err) }
-	if err := m.s.removeMeta(path); err != nil {
-		return fail(err)
-	}
-	c, err := m.s.openMeta(i)
-	if err != nil {
-		return fail(err)
-	}
-	m.copies[i], m.errs[i] = c, nil
-	defer c.p.hurry()()
-	b, last := c.db.NewBatch(), c.db.NewBatch()
-	defer func() { b.Close(); last.Close() }()
-	err = m.Load(nil, func(k, v []byte) error {
-		if string(k) == lastKey {
-			return last.Set(k, v, nil)
-		}
-		if err := b.Set(k, v, nil); err != nil || b.Len() < renewBytes {
-			return err
-		}
-		err := b.Commit(pebble.NoSync)
-		b.Close()
-		b = c.db.NewBatch()
-		return err
-	})
-	if err == nil {
-		err = b.Commit(pebble.NoSync)
-	}
-	if err == nil {
-		err = last.Commit(pebble.Sync)
-	}
-	if err == nil {
-		err = c.fs.failure()
-	}
-	if err != nil {
-		return fail(err)
-	}
-	return nil
-}
-
-// lastKey is the key that the array changes with each batch.
-const lastKey = "g"
 
 // close closes all copies, and says before which one.
 func (m *metaCopies) close(at func(i int)) (err error) {

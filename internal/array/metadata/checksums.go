@@ -131,5 +131,26 @@ func (w *walker) next() {
 	}
 }
 
+// firsts returns the first bytes of all keys.
+func (c *checksums) firsts() (list []byte) {
+	var has [256]bool
+	for shared, f := range c.families {
+		if shared != "" {
+			has[shared[0]] = true
+			continue
+		}
+		for b := range has { // these keys are their last bytes
+			_, one := f.place(byte(b))
+			has[b] = has[b] || one
+		}
+	}
+	for b, ok := range has {
+		if ok {
+			list = append(list, byte(b))
+		}
+	}
+	return list
+}
+
 // rest forgets what walks have made of all keys.
 func (c *checksums) rest() { c.order = nil }

@@ -175,7 +175,7 @@ func isEmpty(store block.MetaStore) bool {
 func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
-// next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
+// next batch goes to all, each entry from the copy that has it. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
 // no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays. Where
 // another one is whole and as new, the loaded one is made anew instead.
@@ -205,7 +205,7 @@ func (l *Ledger) SettleCopies() error {
 		}
 		copies.Choose(chosen)
 		rescued = append(rescued, l.rescue(copies, chosen, i)...)
-		copies.Renew(i, err)
+		copies.Renew(i, err, l.whole(copies, i))
 	}
 	if copies.Behind() {
 		l.leap = leap

@@ -28,6 +28,7 @@ const (
 	keyPage    = 'n'
 	keyEntry   = 'l'
 	keyAccount = 'a'
+	keyObjects = 'o'
 
 	genBytes2 = 16
 	genBytes3 = genBytes2 + 1 + 8

@@ -1,10 +1,10 @@
 package metadata
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -200,7 +200,17 @@ func TestEachCopyIsSuspect(t *testing.T) {
 // renewing is choosing whose copies are made anew.
 type renewing struct{ choosing }
 
-func (r renewing) Renew(i int, _ error) { r.of(i).kv = maps.Clone(r.of(r.chosen).kv) }
+func (r renewing) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
+	kv := map[string][]byte{}
+	if err := entries(func(k, v []byte) error {
+		kv[string(k)] = bytes.Clone(v)
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+	r.of(i).kv = kv
+}
+
 func (r renewing) CommitNow(batch []block.KV) error {
 	return errors.Join(r.of(0).CommitNow(batch), r.of(1).CommitNow(batch))
 }

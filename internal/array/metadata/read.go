@@ -170,32 +170,38 @@ func (l *Ledger) LoadAgain(prefix []byte, fn func(key, value []byte) error) erro
 // copy has are left out: whoever knows how many there have to be counts them. An entry that the books do not have is an
 // error.
 func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) error {
-	want := l.held.of.walk(prefix)
-	var ended error // of fn, or of an entry that no copy has as the books say
-	elsewhere := func() {
-		key := want.key
+	return l.compare(prefix, fn, func(key []byte) error {
 		value, err := l.lookNow(key)
 		if err != nil {
-			err = fmt.Errorf("a page is not as its entry says: %w", err)
-		} else if value != nil {
-			err = fn(key, value)
+			return fmt.Errorf("a page is not as its entry says: %w", err)
+		} else if value == nil {
+			return nil
 		}
-		ended = err
-	}
+		return fn(key, value)
+	}, func() error { return fmt.Errorf("%w: a page has no entry", errEntry) })
+}
+
+// compare goes through the entries that the books have with a prefix, in the order of their keys, and calls has for those that the
+// loaded copy has as the books say, and lacks for the others, which are also those behind what can be read there. stray is
+// called for what the books do not have. An error of these ends it.
+func (l *Ledger) compare(prefix []byte, has func(key, value []byte) error, lacks func(key []byte) error, stray func() error) error {
+	want := l.held.of.walk(prefix)
+	var ended error
 	err := l.store.Load(prefix, func(k, v []byte) error {
 		for want.more && ended == nil && bytes.Compare(want.key, k) < 0 {
-			elsewhere()
+			ended = lacks(want.key)
 			want.next()
 		}
 		switch {
 		case ended != nil:
 			return ended
 		case !want.more || !bytes.Equal(want.key, k):
-			ended = fmt.Errorf("%w: a page has no entry", errEntry)
+			ended = stray()
+			return ended
 		case checksumOf(v) == want.sum:
-			ended = fn(k, v)
+			ended = has(k, v)
 		default:
-			elsewhere()
+			ended = lacks(want.key)
 		}
 		if ended == nil {
 			want.next()
@@ -210,7 +216,7 @@ func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) erro
 	}
 	l.seen = l.seen || err != nil
 	for ; want.more && ended == nil; want.next() {
-		elsewhere()
+		ended = lacks(want.key)
 	}
 	return ended
 }

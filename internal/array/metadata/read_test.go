@@ -21,12 +21,14 @@ type pair struct {
 	hung   []func() // answers of those that hang
 }
 
-func (p *pair) of(i int) *fake   { return []*fake{p.fake, p.other}[i] }
-func (p *pair) Copies() int      { return 2 }
-func (p *pair) Choose(i int)     { p.chosen = i }
-func (p *pair) Chosen() int      { return p.chosen }
-func (p *pair) Behind() bool     { return p.behind }
-func (p *pair) Renew(int, error) {}
+func (p *pair) of(i int) *fake { return []*fake{p.fake, p.other}[i] }
+func (p *pair) Copies() int    { return 2 }
+func (p *pair) Choose(i int)   { p.chosen = i }
+func (p *pair) Chosen() int    { return p.chosen }
+func (p *pair) Behind() bool   { return p.behind }
+
+func (p *pair) Renew(int, error, func(func(key, value []byte) error) error) {}
+
 func (p *pair) Get(key []byte) ([]byte, error) {
 	if p.fails[p.chosen] {
 		return nil, errFake

@@ -5,6 +5,7 @@ package metadata
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -35,6 +36,46 @@ func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.K
 		}
 	}
 	return pages
+}
+
+// whole returns what copy i is to have that is made anew: all that the books know, as they say, from the loaded copy, or else as
+// copy i still has it. It fails where copy i cannot say whether it has what the loaded one lacks: then nobody may remove it. What
+// neither has the new one gets as damaged as it is in the loaded one, or not at all.
+func (l *Ledger) whole(copies block.MetaCopies, i int) Entries {
+	return func(fn func(key, value []byte) error) error {
+		chosen := copies.Chosen()
+		defer copies.Choose(chosen)
+		defer l.held.of.rest()
+		lacks := func(key []byte) error {
+			l.seen = true // the loaded copy is damaged itself: it is for the next start
+			value, err := l.store.Get(key)
+			if err == nil && l.good(key, value) {
+				return fn(key, value)
+			}
+			copies.Choose(i)
+			old, e := l.store.Get(key)
+			copies.Choose(chosen)
+			switch {
+			case e == nil && l.good(key, old):
+				return fn(key, old)
+			case e != nil:
+				return fmt.Errorf("an entry that the other copy lacks cannot be read in it; repair its disk, or remove it to do without that entry: %w", e)
+			case err == nil && value != nil:
+				return fn(key, value)
+			}
+			return nil
+		}
+		for _, first := range l.held.of.firsts() {
+			if err := l.compare([]byte{first}, fn, lacks, func() error { return nil }); err != nil {
+				return err
+			}
+		}
+		number, err := l.store.Get([]byte(keyGen))
+		if err != nil || number == nil {
+			return err
+		}
+		return fn([]byte(keyGen), number)
+	}
 }
 
 // putBack has all copies get pages that were rescued. Each batch has the digest of what the store has of the account, be

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,19 +12,23 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// tornRenewing is torn whose copies are made anew, from what can be read of the chosen one.
-type tornRenewing struct{ torn }
-
-func (r tornRenewing) Renew(i int, _ error) {
-	kv := maps.Clone(r.of(r.chosen).kv)
-	for k := range r.at[r.chosen] {
-		delete(kv, k)
-	}
-	clear(r.at[i])
-	r.of(i).kv = kv
+// rebuilt is torn of which a copy may be made anew.
+type rebuilt struct {
+	torn
+	failed error
 }
 
-func (r tornRenewing) CommitNow(batch []block.KV) error {
+func (r *rebuilt) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
+	kv := map[string][]byte{}
+	if r.failed = entries(func(k, v []byte) error {
+		kv[string(k)] = bytes.Clone(v)
+		return nil
+	}); r.failed == nil {
+		r.of(i).kv, r.at[i] = kv, map[string]bool{}
+	}
+}
+
+func (r *rebuilt) CommitNow(batch []block.KV) error {
 	for i := range 2 {
 		if err := r.of(i).CommitNow(batch); err != nil {
 			return err
@@ -34,6 +40,73 @@ func (r tornRenewing) CommitNow(batch []block.KV) error {
 	return nil
 }
 
+// TestRebuiltFromBothCopies: a copy that is made anew has each entry that either copy has as the books say. Where it cannot
+// be read whether it is the only one that has an entry, it stays as it was. What neither has is as in the loaded copy.
+func TestRebuiltFromBothCopies(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	refused, mixed := 0, 0
+	for n := range 1500 {
+		one, keys := withLeaves(t, 60)
+		two, _ := withLeaves(t, 60)
+		good := maps.Clone(one.kv)
+		p := &rebuilt{torn: torn{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}}
+		l := New(p, one.exec, Hooks{})
+		if _, err := l.Parts(); err != nil {
+			t.Fatal(err)
+		}
+		for _, prefix := range []string{"l", "o"} {
+			if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		loaded, old := p.chosen, 1-p.chosen
+		p.of(old).kv["n of nobody"], p.of(loaded).kv["n of nobody"] = []byte("x"), []byte("x")
+		for range 1 + rnd.IntN(4) {
+			k := keys[rnd.IntN(len(keys))]
+			for i := range 2 {
+				switch rnd.IntN(6) {
+				case 0:
+					p.of(i).kv[k] = fmt.Appendf(nil, "damage %d", i)
+				case 1:
+					delete(p.of(i).kv, k)
+				case 2:
+					p.at[i][k] = true
+				}
+			}
+		}
+		has := func(i int, k string) bool { return !p.at[i][k] && bytes.Equal(p.of(i).kv[k], good[k]) }
+		want, fails, both := map[string][]byte{}, false, false
+		for k, v := range good {
+			switch {
+			case has(loaded, k) || has(old, k):
+				want[k] = v
+				both = both || !has(loaded, k)
+			case p.at[old][k]:
+				fails = true
+			case !p.at[loaded][k] && p.of(loaded).kv[k] != nil:
+				want[k] = p.of(loaded).kv[k]
+			}
+		}
+		was := maps.Clone(p.of(old).kv)
+		p.Renew(old, errors.New("a test"), l.whole(p, old))
+		if fails {
+			want = was
+			refused++
+		} else if both {
+			mixed++
+		}
+		if got := p.of(old).kv; (p.failed != nil) != fails || !maps.EqualFunc(got, want, bytes.Equal) || p.chosen != loaded {
+			t.Fatalf("case %d, -seed %d: %v; it has %d entries, not %d; copy %d is chosen", n, testkit.Seed(t), p.failed, len(got), len(want), p.chosen)
+		}
+		if both && !fails && !l.seen {
+			t.Fatalf("case %d, -seed %d: nobody knows that the loaded copy is damaged", n, testkit.Seed(t))
+		}
+	}
+	if t.Logf("%d were refused, %d made of both", refused, mixed); refused < 100 || mixed < 100 {
+		t.Error("the test shows too little")
+	}
+}
+
 // TestNoPageIsLost: whatever either copy has lost of pages, and be one of them older than the other: each page that one of them had
 // is there behind a start, and behind the next.
 func TestNoPageIsLost(t *testing.T) {
@@ -43,7 +116,7 @@ func TestNoPageIsLost(t *testing.T) {
 	for n := range 2000 {
 		one, keys := withLeaves(t, 40)
 		two, _ := withLeaves(t, 40)
-		p := tornRenewing{torn{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
+		p := &rebuilt{torn: torn{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
 		start := func() *Ledger {
 			l := New(p, one.exec, Hooks{})
 			_, err := l.Parts()

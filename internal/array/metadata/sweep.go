@@ -1,4 +1,5 @@
-// A scrub of the store: all that the books know is read once, in each copy, while the array runs.
+// A scrub of the store: all that the books know is read once, in each copy, while the array runs. What one copy lacks, and
+// another one has, is written once more.
 
 package metadata
 
@@ -11,7 +12,9 @@ import (
 )
 
 // Sweep reads each entry of the store in all copies and compares it with its checksum, a few at a time. What batches change
-// meanwhile is left out. It mends nothing: the next batch says that a copy is damaged, and the next start makes that anew.
+// meanwhile is left out. An entry that a copy has not as the books say, and another one has, goes to all with a batch of its own:
+// the copy can be read there again. That does not mend what is damaged under it, so the batch says that a copy is damaged, and the
+// next start makes that anew.
 type Sweep struct {
 	l        *Ledger
 	families []string // that are left, the one first where it is
@@ -37,10 +40,17 @@ func (l *Ledger) NewSweep() *Sweep {
 	return &Sweep{l: l, families: slices.Sorted(maps.Keys(l.held.of.families)), answers: make([]bool, n), errs: make([]int, n), Bad: make([]int, n)}
 }
 
+// swept is an entry that is being read in all copies.
+type swept struct {
+	key, value []byte // value: as the books say; nil: no copy has said so yet
+	bad        bool   // a copy has it otherwise
+}
+
 // Step reads the next entries, and calls done on the executor, never from inside, with the bytes that were read and whether
 // there is more. Where a copy does not answer, that is when it does; one that is known not to is not asked.
 func (s *Sweep) Step(done func(read int64, more bool)) {
 	l, left, read := s.l, 1, int64(0)
+	var all []*swept
 	ended := func() {
 		if left--; left > 0 {
 			return
@@ -48,15 +58,17 @@ func (s *Sweep) Step(done func(read int64, more bool)) {
 		if len(s.families) == 0 {
 			s.end()
 		}
-		done(read, len(s.families) > 0)
+		s.rewrite(all, func() { done(read, len(s.families) > 0) })
 	}
 	for _, key := range s.keys() {
+		x := &swept{key: key}
+		all = append(all, x)
 		for i := range s.Bad {
 			if i < len(l.silent) && l.silent[i] {
 				continue
 			}
 			left++
-			s.compare(i, key, func(n int) {
+			s.compare(i, x, func(n int) {
 				read += int64(n)
 				ended()
 			})
@@ -67,8 +79,8 @@ func (s *Sweep) Step(done func(read int64, more bool)) {
 
 // compare reads an entry of a copy, and calls done with the number of bytes that were read. What the store has is known by the
 // books but for entries of the batch that is under way, or of one that has failed.
-func (s *Sweep) compare(i int, key []byte, done func(n int)) {
-	l := s.l
+func (s *Sweep) compare(i int, x *swept, done func(n int)) {
+	l, key := s.l, x.key
 	want, ok := l.held.of.get(key)
 	if !ok { // it is gone
 		l.exec.Post(func() { done(0) })
@@ -77,6 +89,7 @@ func (s *Sweep) compare(i int, key []byte, done func(n int)) {
 	gen, unknown := l.gen, [...][]block.KV{l.sent, l.doubt}
 	s.ask(i, key, func(value []byte, err error) {
 		if s.answers[i] = s.answers[i] || err == nil; err == nil && value != nil && checksumOf(value) == want {
+			x.value = value
 			done(len(value))
 			return
 		}
@@ -84,11 +97,12 @@ func (s *Sweep) compare(i int, key []byte, done func(n int)) {
 		switch {
 		case !still || now != want || has(unknown[0], key) || has(unknown[1], key) || has(l.doubt, key):
 		case l.gen > gen+1: // one batch may have removed it, and the next one put it again
-			s.compare(i, key, func(n int) { done(n + len(value)) })
+			s.compare(i, x, func(n int) { done(n + len(value)) })
 			return
 		case err != nil && l.Alone():
 			s.errs[i]++
 		default:
+			x.bad = true
 			s.bad(i, 1)
 		}
 		done(len(value))
@@ -114,6 +128,26 @@ func (s *Sweep) end() {
 		}
 		s.errs[i] = 0
 	}
+}
+
+// rewrite has all copies get the entries that one has not as the books say, and another one has, and calls done when they have, or
+// cannot. Batches take turns, so that these are still right when theirs comes, or are left out. The objects are left out in any
+// case: once a batch with them has failed their owner says what they are.
+func (s *Sweep) rewrite(all []*swept, done func()) {
+	var list []block.KV
+	for _, x := range all {
+		if x.bad && x.value != nil && x.key[0] != keyObjects {
+			list = append(list, block.KV{Key: x.key, Value: x.value})
+		}
+	}
+	l := s.l
+	if len(list) == 0 || l.closed || l.Alone() {
+		done()
+		return
+	}
+	l.Commit(func() []block.KV {
+		return slices.DeleteFunc(list, func(e block.KV) bool { return !l.good(e.Key, e.Value) || l.InDoubt(string(e.Key)) })
+	}, func(error) { done() })
 }
 
 // ask reads an entry of a copy.

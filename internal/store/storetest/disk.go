@@ -74,7 +74,7 @@ const (
 type change struct {
 	dir      string
 	from, to string // to == "": removed; from == "": made
-	node     *inode // nil: a folder
+	node     *inode // nil: a folder, which may have got another name
 }
 
 // inode is a file. Pages are never changed in place, so that images share them.

@@ -287,9 +287,14 @@ func (h *handle) Sync() error {
 		return err
 	}
 	if h.n == nil {
-		kept := h.d.pending[:0:0]
-		for _, ch := range h.d.pending {
-			if ch.dir != h.path {
+		kept, before := h.d.pending[:0:0], 0
+		for i, ch := range h.d.pending { // the journal has what went before another name of a folder, in it and elsewhere
+			if ch.dir == h.path && ch.node == nil && ch.from != "" && ch.to != "" {
+				before = i
+			}
+		}
+		for i, ch := range h.d.pending {
+			if ch.dir != h.path && i >= before {
 				kept = append(kept, ch)
 				continue
 			}

@@ -120,8 +120,15 @@ func (d *Disk) cut() *Disk {
 // keep makes a change of names survive.
 func (ch *change) keep(names map[string]*inode, dirs map[string]bool) {
 	switch {
-	case ch.node == nil:
+	case ch.node == nil && ch.from == "":
 		dirs[ch.to] = true
+		return
+	case ch.node == nil && ch.to == "":
+		delete(dirs, ch.from)
+		return
+	case ch.node == nil:
+		moved(names, ch.from, ch.to)
+		moved(dirs, ch.from, ch.to)
 		return
 	case ch.from != "" && names[ch.from] == ch.node:
 		delete(names, ch.from)

@@ -1,11 +1,13 @@
 package storetest
 
 import (
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/vfs"
@@ -102,24 +104,40 @@ func (d *Disk) Remove(p string) error {
 	return nil
 }
 
-// RemoveAll removes what begins with a path.
+// RemoveAll removes a file, or a folder and what is in it.
 func (d *Disk) RemoveAll(p string) error {
+	p = clean(p)
 	d.mu.Lock()
 	names := sortedNames(d.names)
 	d.mu.Unlock()
 	for _, name := range names {
-		if name == clean(p) || strings.HasPrefix(name, clean(p)+"/") {
+		if within(name, p) {
 			d.Remove(name)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	folders := slices.Sorted(maps.Keys(d.dirs))
+	for _, dir := range slices.Backward(folders) { // what is in a folder before the folder
+		if within(dir, p) {
+			delete(d.dirs, dir)
+			d.pending = append(d.pending, change{dir: path.Dir(dir), from: dir})
 		}
 	}
 	return nil
 }
 
-// Rename renames a file, atomically.
+// within reports whether a path is p, or below it.
+func within(name, p string) bool { return name == p || strings.HasPrefix(name, p+"/") }
+
+// Rename renames a file, or a folder, to which no folder gives way that has something in it. It is atomic.
 func (d *Disk) Rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	from, to = clean(from), clean(to)
+	if d.dirs[from] {
+		return d.renameFolder(from, to)
+	}
 	n := d.names[from]
 	if n == nil {
 		return notExist("rename", from)
@@ -128,6 +146,33 @@ func (d *Disk) Rename(from, to string) error {
 	d.names[to], n.path = n, to
 	d.pending = append(d.pending, change{dir: path.Dir(to), from: from, to: to, node: n})
 	return nil
+}
+
+func (d *Disk) renameFolder(from, to string) error {
+	for name := range d.names {
+		if within(name, to) {
+			return &os.PathError{Op: "rename", Path: to, Err: syscall.ENOTEMPTY}
+		}
+	}
+	ch := change{dir: path.Dir(to), from: from, to: to}
+	ch.keep(d.names, d.dirs)
+	for name, n := range d.names {
+		if within(name, to) {
+			n.path = name
+		}
+	}
+	d.pending = append(d.pending, ch)
+	return nil
+}
+
+// moved gives what is in a folder, or the folder, its name behind that of the folder has changed.
+func moved[V any](m map[string]V, from, to string) {
+	for name, v := range maps.Clone(m) {
+		if within(name, from) {
+			delete(m, name)
+			m[to+name[len(from):]] = v
+		}
+	}
 }
 
 // ReuseForWrite does not reuse.

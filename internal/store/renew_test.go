@@ -1,0 +1,218 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// copiesOf opens the meta store of a folder, and what is said meanwhile.
+func copiesOf(t *testing.T, dir string, fs FS) (m *metaCopies, said *[]string) {
+	t.Helper()
+	said = new([]string)
+	_, s := openFolder(t, dir, FilesOptions{FS: fs, Notice: func(line string) { *said = append(*said, line) }})
+	meta, err := s.Meta()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return meta.(*metaCopies), said
+}
+
+// all gives what a copy has.
+func all(m *metaCopies, i int) func(func(key, value []byte) error) error {
+	return func(fn func(key, value []byte) error) error { return m.copies[i].Load(nil, fn) }
+}
+
+// must have a value of a key in both copies.
+func mustHave(t *testing.T, m *metaCopies, key, value string) {
+	t.Helper()
+	for i, c := range m.copies {
+		if c == nil {
+			t.Errorf("copy %d is left alone: %v", i, m.errs[i])
+		} else if v, err := c.get([]byte(key)); err != nil || string(v) != value {
+			t.Errorf("copy %d has %q of %s: %v", i, v, key, err)
+		}
+	}
+}
+
+// TestRebuildBehindALink: a copy of the metadata may be behind a symbolic link, as on another disk. It is rebuilt there.
+func TestRebuildBehindALink(t *testing.T) {
+	for i, name := range metaNames {
+		dir, there := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+		if err := errors.Join(os.Mkdir(there, 0o700), os.Symlink(there, filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := copiesOf(t, dir, nil)
+		if err := m.CommitNow([]block.KV{{Key: []byte("g"), Value: []byte("1")}}); err != nil {
+			t.Fatal(err)
+		}
+		m.Choose(1 - i)
+		m.Renew(i, errors.New("a test"), all(m, 1-i))
+		if err := m.CommitNow([]block.KV{{Key: []byte("o"), Value: []byte("2")}}); err != nil {
+			t.Fatal(err)
+		}
+		mustHave(t, m, "g", "1")
+		mustHave(t, m, "o", "2")
+		if to, err := os.Readlink(filepath.Join(dir, name)); err != nil || to != there {
+			t.Errorf("%s is a link no more: %q, %v", name, to, err)
+		}
+		if _, err := os.Stat(filepath.Join(there, metaHead)); err != nil {
+			t.Errorf("%s was rebuilt elsewhere: %v", name, err)
+		}
+		for _, d := range []string{dir, filepath.Dir(there)} {
+			list, _ := filepath.Glob(filepath.Join(d, "*.*"))
+			for _, path := range list {
+				if filepath.Base(path) != "meta.copy" {
+					t.Errorf("%s is left over", path)
+				}
+			}
+		}
+	}
+}
+
+// TestTwoCopiesInOneFolder: a copy that leads to the other one is refused, and a rebuild of it leaves that one as it is.
+func TestTwoCopiesInOneFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("meta", filepath.Join(dir, "meta.copy")); err != nil {
+		t.Fatal(err)
+	}
+	m, said := copiesOf(t, dir, nil)
+	if err := m.CommitNow([]block.KV{{Key: []byte("g"), Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if m.copies[1] != nil || !m.Behind() || !strings.Contains(m.errs[1].Error(), "link it to another one") {
+		t.Errorf("the second copy is in the folder of the first: %v", m.errs[1])
+	}
+	m.Renew(1, errors.New("a test"), all(m, 0))
+	if v, err := m.Get([]byte("g")); err != nil || string(v) != "1" || m.copies[1] != nil {
+		t.Errorf("behind a rebuild the first copy has %q, %v; it said %q", v, err, *said)
+	}
+	if err := m.s.Close(); err != nil {
+		t.Error(err)
+	}
+	m, _ = copiesOf(t, dir, nil)
+	if v, err := m.Get([]byte("g")); err != nil || string(v) != "1" {
+		t.Errorf("at the next start the first copy has %q, %v", v, err)
+	}
+}
+
+// mountedFS is a file system of which a folder is a mount point.
+type mountedFS struct {
+	FS
+	at string
+}
+
+func (f mountedFS) Rename(from, to string) error {
+	if from == f.at {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: unix.EBUSY}
+	}
+	return f.FS.Rename(from, to)
+}
+
+// TestRebuildThatFails: a copy that cannot be rebuilt keeps its files, whatever the reason: its source ends with an error, the
+// new one cannot be written, or cannot take its place. One line says which copy, and why.
+func TestRebuildThatFails(t *testing.T) {
+	broken := errors.New("a block cannot be read")
+	for name, c := range map[string]struct {
+		fs     func(dir string) FS
+		source func(fn func(key, value []byte) error) error
+		want   string
+	}{
+		"source": {nil, func(fn func(key, value []byte) error) error {
+			return errors.Join(fn([]byte("k"), make([]byte, 2*renewBytes)), broken)
+		}, broken.Error()},
+		"mount point": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy")} }, func(fn func(key, value []byte) error) error {
+			return fn([]byte("k"), []byte("v"))
+		}, "symbolic link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var fs FS
+			if c.fs != nil {
+				fs = c.fs(dir)
+			}
+			m, said := copiesOf(t, dir, fs)
+			if err := m.CommitNow([]block.KV{{Key: []byte("old"), Value: []byte("1")}}); err != nil {
+				t.Fatal(err)
+			}
+			m.Renew(1, errors.New("a test"), c.source)
+			if last := (*said)[len(*said)-1]; m.copies[1] != nil || !m.Behind() || !strings.Contains(last, c.want) || !strings.Contains(last, "meta.copy cannot be rebuilt") || strings.Contains(last, "\n") {
+				t.Errorf("it says %q", last)
+			}
+			if err := m.s.Close(); err != nil {
+				t.Error(err)
+			}
+			m, _ = copiesOf(t, dir, nil)
+			mustHave(t, m, "old", "1")
+			if list, _ := filepath.Glob(filepath.Join(dir, "meta*")); len(list) != len(metaNames) {
+				t.Errorf("there is %q", list)
+			}
+		})
+	}
+}
+
+// unlistedFS is a file system that cannot list a folder once.
+type unlistedFS struct {
+	FS
+	at   string
+	left *atomic.Int32
+}
+
+func (f unlistedFS) List(dir string) ([]string, error) {
+	if dir == f.at && f.left.Add(-1) >= 0 {
+		return nil, unix.EIO
+	}
+	return f.FS.List(dir)
+}
+
+// TestFolderThatCannotBeListed: of a copy that cannot be listed nobody knows whether it is whole. It is not opened as a new one.
+func TestFolderThatCannotBeListed(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := copiesOf(t, dir, nil)
+	if err := m.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.s.Close(), os.Remove(filepath.Join(dir, "meta.copy", metaHead))); err != nil {
+		t.Fatal(err)
+	}
+	once := new(atomic.Int32)
+	once.Store(1)
+	m, _ = copiesOf(t, dir, unlistedFS{OS, filepath.Join(dir, "meta.copy"), once})
+	if once.Load() >= 1 || m.copies[1] != nil || !errors.Is(m.errs[1], unix.EIO) {
+		t.Errorf("it is open: %v, %v", m.copies[1] != nil, m.errs[1])
+	}
+}
+
+// TestFolderWithoutLocks: where a file system has no locks a start does not speak of another process.
+func TestFolderWithoutLocks(t *testing.T) {
+	defer func() { flock = unix.Flock }()
+	exec := block.NewLive()
+	defer exec.Stop()
+	for _, why := range []error{unix.ENOLCK, unix.EOPNOTSUPP} {
+		flock = func(int, int) error { return why }
+		if _, err := OpenFiles(exec, t.TempDir(), FilesOptions{}); !errors.Is(err, why) || !strings.Contains(err.Error(), "cannot be locked") || strings.Contains(err.Error(), "in use") {
+			t.Errorf("%v: it says %v", why, err)
+		}
+	}
+	calls := 0
+	flock = func(fd, how int) error {
+		if calls++; calls == 1 {
+			return unix.EINTR
+		}
+		return unix.Flock(fd, how)
+	}
+	s, err := OpenFiles(exec, t.TempDir(), FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
