@@ -163,3 +163,24 @@ func TestDestageOfWhatIsCutOff(t *testing.T) {
 		t.Errorf("%d destages have failed, and the disk pauses to %d", n, l.d.turn.pausedTo)
 	}
 }
+
+// TestRefusedDestageBeforeTheNewEndIsHeard: the LUN refuses a destage that reaches behind its new end, of which the cache has not
+// heard. A copy of what lies before the end has it; one of what lies behind is refused.
+func TestRefusedDestageBeforeTheNewEndIsHeard(t *testing.T) {
+	l := newLab(t, nil)
+	l.dirty(4000, 80, 1)
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	hold := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4000, Count: 8}}}
+	over := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4064, Count: 8}}}
+	held, refused := l.start(hold), l.start(over)
+	l.wait(func() bool { return len(l.d.flushers) == 2 })
+	l.a.resize(4044)
+	l.path.open(block.OpWrite)
+	l.wait(func() bool { return held() && refused() })
+	if hold.Status != block.OK || over.Status != block.OutOfRange {
+		t.Errorf("a copy of what lies before the end ends %v, and one of what lies behind %v", hold.Status, over.Status)
+	}
+	l.heardOfSize()
+	l.wait(l.d.clean)
+	l.wantBelow(4000, 44, 1)
+}
