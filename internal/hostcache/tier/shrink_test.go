@@ -184,3 +184,24 @@ func TestRefusedDestageBeforeTheNewEndIsHeard(t *testing.T) {
 	l.wait(l.d.clean)
 	l.wantBelow(4000, 44, 1)
 }
+
+// TestSizeChangesAsTheCacheStarts: a cache that starts while the LUN shrinks has the new size, and none of what is cut off.
+func TestSizeChangesAsTheCacheStarts(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(4080, 8, 1)
+	l.crash()
+	opened := false
+	l.begin(0, nil, func(err error) { opened = err == nil })
+	l.a.resize(4000)
+	l.wait(func() bool { return opened })
+	if n := l.d.Info().Sectors; n != 4000 {
+		t.Errorf("the LUN has 4000 sectors, and the cache says %d", n)
+	}
+	if n := l.d.Recovery().DirtySectors; n != 8 {
+		t.Fatalf("%d sectors are found dirty: the test comes too late", n)
+	}
+	l.wait(l.d.clean)
+	l.a.resize(4096)
+	l.heardOfSize()
+	l.want(4080, 8, 0)
+}
