@@ -49,6 +49,7 @@ func (d *Device) attention(c *Command) {
 		d.tell(block.EventGeneration)
 		return
 	}
+	d.recapacity = d.recapacity || asc == ascCapacity
 	if c != d.measuring {
 		d.measure()
 	}
@@ -131,15 +132,25 @@ func (d *Device) measure() {
 }
 
 // measured takes over a capacity and tells of a change. A unit whose blocks have another size is
-// not the one that was opened: nothing more is sent to it.
+// not the one that was opened: nothing more is sent to it. One that says that its capacity has
+// changed may have been smaller than it is now, and have lost what was behind that end: who lists
+// changes is asked for them, and of who does not, the same capacity can mean nothing else.
 func (d *Device) measured(b []byte) {
-	was, shift := d.info, d.shift
-	switch err := d.setCapacity(b); {
-	case err != nil || d.info.BlockSize != was.BlockSize:
+	was, shift, said := d.info, d.shift, d.recapacity
+	d.recapacity = false
+	if err := d.setCapacity(b); err != nil || d.info.BlockSize != was.BlockSize {
 		d.info, d.shift, d.closed = was, shift, true
 		d.tell(block.EventGone)
-	case d.info.Sectors != was.Sectors || d.info.Thin != was.Thin:
+		return
+	}
+	if now := d.info.Sectors; now < was.Sectors { // no later answer about changes covers that
+		d.touchRange(block.Range{Start: now, Count: was.Sectors - now})
+	}
+	if d.info.Sectors != was.Sectors || d.info.Thin != was.Thin {
 		d.tell(block.EventCapacity)
+	}
+	if said && (d.tracks || d.info.Sectors == was.Sectors) {
+		d.tell(block.EventGeneration)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestAttentionsAreHeard(t *testing.T) {
 		"reservations preempted":              {0x2a03, 0, nil, nil},
 		"capacity data has changed, more":     {0x2a09, 2 * blocks, nil, capacity},
 		"capacity data has changed, less":     {0x2a09, blocks / 2, nil, capacity},
-		"capacity data is what it was":        {0x2a09, blocks, nil, nil},
+		"capacity data is what it was":        {0x2a09, blocks, nil, generation},
 		"a soft threshold":                    {0x3807, 0, nil, nil},
 		"LUN data has changed":                {0x3f0e, 2 * blocks, nil, capacity},
 		"not ready to ready":                  {0x2800, 2 * blocks, generation, capacity},
@@ -86,6 +86,45 @@ func TestAttentionsAreHeard(t *testing.T) {
 				t.Errorf("heard %v, want %v; the unit has %d blocks", *heard, want, d.Info().Sectors)
 			}
 		})
+	}
+}
+
+// TestChangedCapacityIsAQuestion: between two capacities there may have been a smaller one. A unit that lists what it has lost is
+// asked for that.
+func TestChangedCapacityIsAQuestion(t *testing.T) {
+	for _, blocks := range []uint64{50, 100, 200} {
+		d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
+		d.tracks = true
+		k.answer(exec, 0, statusCheck, attentionSense(ascCapacity), nil)
+		k.answer(exec, 1, statusGood, nil, capacityData(blocks, 512))
+		var want []block.EventKind
+		if blocks != 100 {
+			want = append(want, block.EventCapacity)
+		}
+		if want = append(want, block.EventGeneration); !slices.Equal(*heard, want) {
+			t.Fatalf("%d blocks: heard %v, want %v", blocks, *heard, want)
+		}
+		d.attention(&Command{Status: statusCheck, Sense: attentionSense(0x2903)})
+		k.answer(exec, len(k.got)-1, statusGood, nil, capacityData(blocks, 512))
+		if len(*heard) != len(want) {
+			t.Errorf("%d blocks: heard %v of a reset that has changed nothing", blocks, (*heard)[len(want):])
+		}
+	}
+}
+
+// TestReferenceToWhatIsCutOff: a copy source that the unit has lost has changed, whether the unit grows again or not.
+func TestReferenceToWhatIsCutOff(t *testing.T) {
+	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
+	kept := d.hold(&block.Request{Ranges: []block.Range{{Start: 0, Count: 50}}}).(block.Vulnerable)
+	lost := d.hold(&block.Request{Ranges: []block.Range{{Start: 0, Count: 1}, {Start: 90, Count: 10}}}).(block.Vulnerable)
+	k.answer(exec, 0, statusCheck, attentionSense(ascCapacity), nil)
+	k.answer(exec, 1, statusGood, nil, capacityData(95, 512))
+	// The list of changes says where it was cut; that lies behind the end.
+	_, extents, complete := d.changes(page(20, 10, [3]uint64{12, 95, 5}), 10)
+	d.attention(&Command{Status: statusCheck, Sense: attentionSense(ascCapacity)})
+	k.answer(exec, len(k.got)-1, statusGood, nil, capacityData(100, 512))
+	if kept.Changed() || !lost.Changed() || len(extents) != 0 || !complete {
+		t.Errorf("what is kept has changed: %v, what is lost: %v; changes %v, complete %v", kept.Changed(), lost.Changed(), extents, complete)
 	}
 }
 

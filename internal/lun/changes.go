@@ -54,11 +54,12 @@ func (d *Device) changes(b []byte, since uint64) (generation uint64, extents []b
 		if be.Uint64(v) <= since {
 			continue
 		}
-		g := block.Range{Start: be.Uint64(v[8:]) << d.shift, Count: be.Uint64(v[16:]) << d.shift}
-		if g.Within(d.info.Sectors) {
-			extents = append(extents, g)
-		} else {
-			complete = false // it was resized: we do not know yet
+		first, blocks, end := be.Uint64(v[8:]), be.Uint64(v[16:]), d.info.Sectors>>d.shift
+		switch {
+		case first+blocks < first:
+			complete = false // no unit has so many
+		case first < end: // what lies behind is cut off, or has grown unheard: nobody has anything of that
+			extents = append(extents, block.Range{Start: first << d.shift, Count: min(blocks, end-first) << d.shift})
 		}
 	}
 	return generation, extents, complete

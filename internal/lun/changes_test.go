@@ -37,7 +37,8 @@ func TestChangedExtentsAreRead(t *testing.T) {
 		{"nothing new", full, 20, nil, true},
 		{"too long ago", full, 9, []block.Range{{Start: 0, Count: 40}, {Start: 800, Count: 8}}, false},
 		{"another array's generation", full, 21, nil, false},
-		{"outside of the unit", page(20, 10, [3]uint64{12, 999, 2}), 10, nil, false},
+		{"across the end", page(20, 10, [3]uint64{12, 999, 2}), 10, []block.Range{{Start: 7992, Count: 8}}, true},
+		{"behind the end, which was cut off", page(20, 10, [3]uint64{11, 0, 1}, [3]uint64{12, 1000, 24}), 10, []block.Range{{Start: 0, Count: 8}}, true},
 		{"an overflow", page(20, 10, [3]uint64{12, 1<<64 - 1, 1<<64 - 1}), 10, nil, false},
 	} {
 		_, extents, complete := d.changes(c.b, c.since)

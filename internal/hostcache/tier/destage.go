@@ -396,11 +396,13 @@ func (d *Disk) cutOff(o *op) bool {
 // ends reports whether an op reaches behind the end of the device below, or into what that has cut off and is not dropped yet.
 func (d *Disk) ends(o *op) bool { return !o.within(d.info.Sectors) || d.doomed(o.ranges) }
 
-// failFlushers ends what waits for a destage that has failed.
+// failFlushers ends what waits for a destage that has failed. One that reaches behind the end of the device below says nothing of
+// who waits for a part of it that lies before the end, also while that is not known yet: the part is destaged alone.
 func (d *Disk) failFlushers(o *op) {
-	kept, cut := d.flushers[:0], d.cutOff(o)
+	kept, r := d.flushers[:0], o.ranges[0]
 	for _, f := range d.flushers {
-		if f.overlaps(o.ranges[0]) && !(cut && !d.ends(f)) {
+		part := o.status == block.OutOfRange && !d.ends(f) && !f.contains(r)
+		if f.overlaps(r) && !part {
 			f.status = o.status
 			d.run(f)
 			continue

@@ -58,6 +58,11 @@ func (o *op) overlaps(r block.Range) bool {
 	return false
 }
 
+// contains reports whether one of the op's ranges has all of another one.
+func (o *op) contains(r block.Range) bool {
+	return slices.ContainsFunc(o.ranges, func(s block.Range) bool { return s.Start <= r.Start && r.End() <= s.End() })
+}
+
 // within tells whether all that the op touches lies in a device of so many sectors.
 func (o *op) within(sectors uint64) bool {
 	return !slices.ContainsFunc(o.ranges, func(r block.Range) bool { return !r.Within(sectors) })

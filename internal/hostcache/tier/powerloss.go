@@ -41,9 +41,10 @@ func (d *Disk) setLostWrites(lost bool) {
 }
 
 // listen begins to hear of the device below. That says at once what has happened since it was
-// opened, such as a loss of power while the cache was down.
+// opened, such as a loss of power while the cache was down; its size may have changed unheard.
 func (d *Disk) listen() {
 	d.below.Notify(d.event)
+	d.resized()
 	if d.recovery.Fresh {
 		d.lostWrites = false // whoever wrote before was no client of this cache
 	}

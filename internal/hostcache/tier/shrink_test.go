@@ -43,35 +43,35 @@ func (w *world) eventShrinkAndGrow() {
 		if w.r.IntN(2) == 0 { // destages get under way, or end
 			w.v.RunUntil(w.v.Now() + w.r.Int64N(2*w.a.delay))
 		}
-		cut := slices.Clone(w.may[to:])
-		w.resize(to)
+		cut := w.cutTo(to)
+		w.smallest = everything // no request is under way
 		heard := w.r.IntN(4) > 0
 		if heard {
 			w.heardOfSize()
 		}
-		if w.mayCrash(nil, 0) {
+		if w.mayCrash(cutOff{}) {
 			heard = true // it was started with this size
 		}
 		if !heard {
 			w.heardOfSize()
 		}
 		if w.r.IntN(2) == 0 {
-			w.mayCrash(nil, 0)
+			w.mayCrash(cutOff{})
 		}
 		w.settle()
 		w.resize(max(to+1, n-20+w.r.Uint64N(60)))
 		w.heardOfSize()
-		w.mayCrash(cut, to)
+		w.mayCrash(cut)
 		w.checkAll(false)
 		if w.r.IntN(2) == 0 {
-			w.mayCrash(cut, to)
+			w.mayCrash(cut)
 		}
 	}
 }
 
 // mayCrash lets pass some time, or requests, and the host may die behind that, with a loss of power or without. If the cache has
-// not yet recorded then that the LUN had shrunk to a size, and the LUN has grown again, what was cut off may come back.
-func (w *world) mayCrash(cut [][]entry, from uint64) (crashed bool) {
+// not yet recorded then that the LUN had shrunk, and the LUN has grown again, what was cut off may come back.
+func (w *world) mayCrash(cut cutOff) (crashed bool) {
 	switch w.r.IntN(4) {
 	case 0:
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000))
@@ -87,11 +87,7 @@ func (w *world) mayCrash(cut [][]entry, from uint64) (crashed bool) {
 		return false
 	}
 	if w.d.shrinking() {
-		for i := range cut[:min(len(cut), len(w.may)-int(from))] {
-			s := int(from) + i
-			w.may[s] = append(slices.Clone(w.may[s]), cut[i]...)
-			w.back[s] = append(slices.Clone(w.back[s]), cut[i]...)
-		}
+		w.comesBack(cut, nil)
 	}
 	w.crash()
 	if w.r.IntN(3) > 0 {
@@ -162,4 +158,46 @@ func TestDestageOfWhatIsCutOff(t *testing.T) {
 	if n := l.d.Stats().DestageErrors; n != 0 || l.d.turn.pausedTo != 0 {
 		t.Errorf("%d destages have failed, and the disk pauses to %d", n, l.d.turn.pausedTo)
 	}
+}
+
+// TestRefusedDestageBeforeTheNewEndIsHeard: the LUN refuses a destage that reaches behind its new end, of which the cache has not
+// heard. A copy of what lies before the end has it; one of what lies behind is refused.
+func TestRefusedDestageBeforeTheNewEndIsHeard(t *testing.T) {
+	l := newLab(t, nil)
+	l.dirty(4000, 80, 1)
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	hold := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4000, Count: 8}}}
+	over := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4064, Count: 8}}}
+	held, refused := l.start(hold), l.start(over)
+	l.wait(func() bool { return len(l.d.flushers) == 2 })
+	l.a.resize(4044)
+	l.path.open(block.OpWrite)
+	l.wait(func() bool { return held() && refused() })
+	if hold.Status != block.OK || over.Status != block.OutOfRange {
+		t.Errorf("a copy of what lies before the end ends %v, and one of what lies behind %v", hold.Status, over.Status)
+	}
+	l.heardOfSize()
+	l.wait(l.d.clean)
+	l.wantBelow(4000, 44, 1)
+}
+
+// TestSizeChangesAsTheCacheStarts: a cache that starts while the LUN shrinks has the new size, and none of what is cut off.
+func TestSizeChangesAsTheCacheStarts(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(4080, 8, 1)
+	l.crash()
+	opened := false
+	l.begin(0, nil, func(err error) { opened = err == nil })
+	l.a.resize(4000)
+	l.wait(func() bool { return opened })
+	if n := l.d.Info().Sectors; n != 4000 {
+		t.Errorf("the LUN has 4000 sectors, and the cache says %d", n)
+	}
+	if n := l.d.Recovery().DirtySectors; n != 8 {
+		t.Fatalf("%d sectors are found dirty: the test comes too late", n)
+	}
+	l.wait(l.d.clean)
+	l.a.resize(4096)
+	l.heardOfSize()
+	l.want(4080, 8, 0)
 }

@@ -273,17 +273,22 @@ func (d *Disk) event(e block.Event) {
 	case block.EventPowerLoss:
 		d.powerLost()
 	case block.EventCapacity, block.EventThreshold:
-		was := d.info.Sectors
-		d.info = d.below.Info()
-		d.info.Sectors = min(d.info.Sectors, hostcache.MaxBlocks*uint64(d.per)) // it has grown: the rest stays out of reach
-		if d.info.Sectors < was {
-			d.shrunk(block.Range{Start: d.info.Sectors, Count: was - d.info.Sectors})
-		}
+		d.resized()
 	}
 	for _, fn := range d.listeners {
 		fn(e)
 	}
 	d.pump()
+}
+
+// resized follows the size that the device below has now.
+func (d *Disk) resized() {
+	was := d.info.Sectors
+	d.info = d.below.Info()
+	d.info.Sectors = min(d.info.Sectors, hostcache.MaxBlocks*uint64(d.per)) // it has grown: the rest stays out of reach
+	if d.info.Sectors < was {
+		d.shrunk(block.Range{Start: d.info.Sectors, Count: was - d.info.Sectors})
+	}
 }
 
 // Submit starts requests; see block.Device.
