@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -31,9 +32,13 @@ func (a *app) export() *cobra.Command {
 		Use: "remove VOLUME", Short: "Remove a volume's exports, or one of them",
 		Example: "  arraysim export remove db --lun 7",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
-		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if lun < 0 && cmd.Flags().Changed("lun") {
+				return fmt.Errorf("LUN %d: a LUN is 0 to 16383", lun)
+			}
+			a.running = true
 			return a.client().RemoveExport(cmd.Context(), args[0], lun)
-		}),
+		},
 	}
 	remove.Flags().IntVar(&lun, "lun", -1, "the LUN (default: all of the volume)")
 	noDefault(remove, "lun")

@@ -16,7 +16,12 @@ func (a *app) fault() *cobra.Command {
 		Long: `mirror acts as if the other node of the I/O group failed or came back. While the mirror is
 lost, the cache is emptied and writes go through to the back end.`,
 		Example: "  arraysim fault mirror --lost\n  arraysim fault mirror --restored", Args: cobra.NoArgs,
-		RunE: a.do(func(cmd *cobra.Command, _ []string) error { return a.client().SetMirror(cmd.Context(), restored) }),
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("lost") { // --lost=false restores it
+				restored = !lost
+			}
+			return a.client().SetMirror(cmd.Context(), restored)
+		}),
 	}
 	mirror.Flags().BoolVar(&lost, "lost", false, "lose the mirror")
 	mirror.Flags().BoolVar(&restored, "restored", false, "restore the mirror")

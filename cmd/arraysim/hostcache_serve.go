@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/cachedaemon"
 	"github.com/arraysim/arraysim/internal/size"
 )
@@ -43,7 +44,7 @@ what it had acknowledged is destaged.`,
 			}
 			ctx, hurry := signals()
 			return cachedaemon.Serve(ctx, cfg, cachedaemon.Environment{
-				Out:   cmd.OutOrStdout(),
+				Out:   admin.PrintableWriter(os.Stdout), // it serves on, whoever reads this
 				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 				Hurry: hurry,
 			})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -43,9 +44,13 @@ func run() int {
 	a := &app{}
 	root := a.root()
 	// What is printed may hold names that hosts and files gave: no terminal obeys them.
-	root.SetOut(admin.PrintableWriter(os.Stdout))
+	out := &output{Writer: admin.PrintableWriter(os.Stdout)}
+	root.SetOut(out)
 	root.SetErr(admin.PrintableWriter(os.Stderr))
 	cmd, err := root.ExecuteC()
+	if err == nil && out.err != nil {
+		a.running, err = true, fmt.Errorf("the output is incomplete: %w", out.err)
+	}
 	if err == nil {
 		return 0
 	}
@@ -62,6 +67,21 @@ func run() int {
 	}
 	fmt.Fprintln(os.Stderr, "arraysim: "+text+"; see: "+cmd.CommandPath()+" --help")
 	return exitUsage
+}
+
+// output is the standard output. It remembers that a part of it could not be written, as on a disk that is full: a table is
+// printed line by line, and what prints it does not look. Where nobody reads on, nothing is missing.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil && o.err == nil && !errors.Is(err, syscall.EPIPE) {
+		o.err = err
+	}
+	return n, err
 }
 
 // errSilent fails without a word: what is wrong was printed already.

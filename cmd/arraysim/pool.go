@@ -29,6 +29,9 @@ func (a *app) pool() *cobra.Command {
 	return c
 }
 
+// mostMdisks are those that a pool can have. The daemon refuses more of them, too, but they are not to be written down for it.
+const mostMdisks = 4096
+
 func (a *app) poolCreate() *cobra.Command {
 	n := admin.NewPool{}
 	var size, bandwidth admin.Size
@@ -43,6 +46,9 @@ func (a *app) poolCreate() *cobra.Command {
 				return errors.New("pool create needs --size, and one mdisk or more")
 			}
 			a.running = true
+			if disks > mostMdisks {
+				return fmt.Errorf("%d mdisks are too many: a pool can have %d", disks, mostMdisks)
+			}
 			if n.Name = args[0]; cmd.Flags().Changed("io-group") {
 				n.IOGroup = &group
 			}

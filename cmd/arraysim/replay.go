@@ -267,6 +267,9 @@ func (f *cacheFlags) config() (replay.Config, error) {
 		if err != nil {
 			return cfg, fmt.Errorf("--block-size: %w", err)
 		}
+		if b == 0 { // which stands for objects in a table
+			return cfg, errors.New("--block-size: a block of 0 bytes is not possible")
+		}
 		cfg.BlockSizes = append(cfg.BlockSizes, int64(b))
 	}
 	if len(cfg.Policies) == 0 || len(cfg.Sizes) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/replay"
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 // virtualFlags describe a replay in virtual time.
@@ -68,7 +69,7 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 		cfg.Attach = rec.Attach
 	}
 	if f.scenario != "" {
-		if cfg.Scenario, err = os.ReadFile(f.scenario); err != nil {
+		if cfg.Scenario, err = size.ReadFile(f.scenario, size.MaxDocument); err != nil {
 			return cfg, fmt.Errorf("--virtual: %w; give the path of a scenario file", err)
 		}
 	}

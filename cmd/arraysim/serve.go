@@ -84,7 +84,7 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			}
 			ctx, hurry := signals()
 			err := admin.Serve(ctx, cfg, admin.Environment{
-				Out:     cmd.OutOrStdout(),
+				Out:     admin.PrintableWriter(os.Stdout), // it serves on, whoever reads this
 				Command: calledAs(),
 				Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 				Hurry:   hurry,

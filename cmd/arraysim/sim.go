@@ -64,6 +64,9 @@ A file whose name ends in .fio is a fio job file. It runs against a volume of an
 			if err != nil {
 				return err
 			}
+			if f.seed == 0 && cmd.Flags().Changed("seed") {
+				return errors.New("--seed 0: give 1 or more")
+			}
 			scenario := strings.Join(args, "")
 			if plan == "" && scenario == "" {
 				return errors.New("sim needs the path of a scenario file, or --sweep with a plan")

@@ -112,6 +112,9 @@ func secret(what, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; write the secret into that file with mode 600", what, err)
 	}
+	if !st.Mode().IsRegular() { // a pipe may never have what to read
+		return nil, fmt.Errorf("%s: %s is not a regular file; write the secret into one with mode 600", what, path)
+	}
 	owner, group := -1, -1
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		owner, group = int(s.Uid), int(s.Gid)

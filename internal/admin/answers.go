@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// answerTime is how long a client may take to read an answer, from its first byte on.
+	// answerTime is how long a client may take to read an answer, from its first byte on, and to send a body.
 	answerTime = 30 * time.Second
 	// computing bounds the answers to questions about the history that are computed at one time, and
 	// inLine those who wait for one of them to end, for lineTime at most.
@@ -22,12 +22,16 @@ const (
 )
 
 // promptly has each answer read within a time, so that nobody who asks and does not read keeps what the
-// daemon has for him. What a handler does before it answers is not bounded.
+// daemon has for him. What a handler does before it answers is not bounded. A body has to arrive within that time, too,
+// also one that no handler reads: the server looks for its end before it answers.
 func promptly(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &prompt{ResponseWriter: w, control: http.NewResponseController(w), within: within}
 		_ = p.control.SetWriteDeadline(time.Time{}) // a connection keeps that of the answer before; one without any is not asked for it
-		defer p.begin()                             // the server sends the rest behind the handler
+		if r.ContentLength != 0 {
+			_ = p.control.SetReadDeadline(time.Now().Add(within)) // the server sets that of the next request
+		}
+		defer p.begin() // the server sends the rest behind the handler
 		next.ServeHTTP(p, r)
 	})
 }

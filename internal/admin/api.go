@@ -268,7 +268,7 @@ func (d *daemon) objectOperations(a huma.API) {
 	change(d, a, post("/exports", "add-export", "Show a volume as a LUN"), func(in *with[Export]) (Export, error) { return d.addExport(in.Body) })
 	type export struct {
 		Volume string `path:"volume"`
-		LUN    int    `query:"lun" default:"-1" doc:"If left out, all of the volume's exports."`
+		LUN    int    `query:"lun" default:"-1" minimum:"-1" doc:"If left out, all of the volume's exports."`
 	}
 	change(d, a, remove("/exports/{volume}", "remove-export", "Remove a volume's exports, or one of them"), func(in *export) (nothing, error) {
 		return nothing{}, d.removeExport(in.Volume, in.LUN)

@@ -129,6 +129,25 @@ func TestTokenForReaders(t *testing.T) {
 	}
 }
 
+// A number that is no LUN removes nothing; left out, it stands for all.
+func TestRemovalOfNoLUN(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	token, err := ReadToken(r.d.cfg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(r.d.listExports())
+	volume := r.d.listExports()[0].Volume
+	for _, q := range []string{"?lun=-7", "?lun=-2", "?lun=1e309"} {
+		if status, _, text := r.ask("DELETE", "/api/v1/exports/"+volume+q, token, "", nil); status != 400 {
+			t.Errorf("%s: status %d: %s", q, status, text)
+		}
+		if len(r.d.listExports()) != before {
+			t.Fatalf("%s removed an export", q)
+		}
+	}
+}
+
 func TestRateLimit(t *testing.T) {
 	r := start(t, parse(t, testConfig, t.TempDir()))
 	limited, wrong := 0, 0

@@ -3,7 +3,6 @@ package admin
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/size"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
@@ -223,7 +223,7 @@ func DefaultConfig() *Config {
 
 // LoadConfig reads a configuration file.
 func LoadConfig(path string) (*Config, error) {
-	b, err := os.ReadFile(path)
+	b, err := size.ReadFile(path, size.MaxDocument)
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w; give the path of a YAML file, or none for the built-in configuration", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -65,6 +66,13 @@ func TestConfigErrors(t *testing.T) {
 		{"CHAP of an initiator twice", "portal:\n  chap:\n    initiators:\n      - {name: iqn.2026-01.a:b, secret_file: f}\n      - {name: IQN.2026-01.a:b, secret_file: g}", "f:5: initiator IQN.2026-01.a:b appears twice; remove one"},
 		{"half of an initiator's mutual CHAP", "portal: {chap: {initiators: [{name: iqn.2026-01.a:b, secret_file: f, mutual_secret_file: g}]}}", "f:1: mutual_user and mutual_secret_file go together"},
 		{"an unknown key of an initiator", "portal:\n  chap:\n    initiators:\n      - {name: iqn.2026-01.a:b, secret: f}", `f:4: unknown key "secret" in portal.chap.initiators[0]`},
+		{"a secret in the place of its file", "portal:\n  chap:\n    user: u\n    secret: hunter2hunter2", "f:4: unknown key \"secret\" in portal.chap; the keys here are user, secret_file, mutual_user, mutual_secret_file, initiators (the line is not shown: it may hold a secret)"},
+		{"a password among others", "portal: {chap: {user: u, Password: hunter2hunter2}}", "(the line is not shown: it may hold a secret)"},
+		{"a key beside a secret", "portal: {chap: {usr: u, mutual_secret: hunter2hunter2}}", "(the line is not shown: it may hold a secret)"},
+		{"a secret's file is shown", "portal:\n  chap: {usr: u, secret_file: there}", "(line: chap: {usr: u, secret_file: there})"},
+		{"a byte order mark", "\ufeffstor: files", `f:1: unknown key "stor"; did you mean "store"? (line: stor: files)`},
+		{"brackets without end", "pools: " + strings.Repeat("[", 1000), "f:1: brackets are nested more than 100 deep"},
+		{"dashes without end", "pools:\n  " + strings.Repeat("- ", 1000), "f:2: dashes are nested more than 100 deep"},
 		{"a portal that is not there is preferred", "portal: {listen: \"127.0.0.1:0\", preferred: 2}", "f:1: preferred is 2; it is the number of a portal, 1 to 1, or 0 for none"},
 		{"little memory for many sessions", "portal:\n  memory: 96MiB\n  sessions: 200", "f:2: a portal memory of 96MiB is too small"},
 		{"half of mutual CHAP", "portal: {chap: {user: me, secret_file: f, mutual_user: you}}", "go together"},
@@ -86,7 +94,7 @@ func TestConfigErrors(t *testing.T) {
 		switch {
 		case err == nil:
 			t.Errorf("%s: was taken", row.name)
-		case !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "\n"):
+		case !strings.Contains(err.Error(), row.want) || strings.ContainsAny(err.Error(), "\n\ufeff") || strings.Contains(err.Error(), "hunter2"):
 			t.Errorf("%s: got %q, want one line with %q", row.name, err, row.want)
 		}
 	}
@@ -170,6 +178,15 @@ func TestSecretFile(t *testing.T) {
 	}
 	if _, err := secret("CHAP secret", filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that does not exist was read")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, t.TempDir(), "/dev/zero"} {
+		if _, err := secret("CHAP secret", path); err == nil || !strings.Contains(err.Error(), path+" is not a regular file; ") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/arraysim/arraysim/internal/profile"
 )
 
 // source is a configuration file's text and where its values are.
@@ -24,8 +27,12 @@ type source struct {
 
 // ParseConfig reads a configuration. Errors name the file, the line, and show it.
 func ParseConfig(name string, text []byte) (*Config, error) {
+	text = profile.Plain(text)
 	s := &source{name: name, lines: bytes.Split(text, []byte("\n")), line: map[string]int{}}
 	c := &Config{src: s}
+	if line, err := profile.CheckNesting(text); err != nil {
+		return nil, s.on(line, "%w", err)
+	}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, s.explain(err)
@@ -55,8 +62,16 @@ func (s *source) on(line int, format string, args ...any) error {
 	if len(text) > 80 {
 		text = text[:77] + "..."
 	}
-	return fmt.Errorf("%s:%d: %w (line: %s)", s.name, line, err, text)
+	shown := "line: " + text
+	if secretKey.MatchString(text) {
+		shown = "the line is not shown: it may hold a secret"
+	}
+	return fmt.Errorf("%s:%d: %w (%s)", s.name, line, err, shown)
 }
+
+// secretKey is what somebody writes who takes the configuration for the place of a secret, which is a file. An error about
+// that goes into logs.
+var secretKey = regexp.MustCompile(`(?i)(secret|passw(or)?d|passphrase)["']?\s*:`)
 
 // at makes an error about the value at a path, or about the nearest one around it.
 func (s *source) at(path, format string, args ...any) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/fio"
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 // Setting is a value of a scenario's setting, as text: the key is a path such as arrays.svc.cache.
@@ -23,7 +24,7 @@ type Setting struct{ Key, Value string }
 // ends in .fio is a job file of fio, which runs against a volume of an array of the profile; notes say what of it was
 // left out.
 func Load(path, profile string) (s *sim.Scenario, notes []string, err error) {
-	text, err := os.ReadFile(path)
+	text, err := size.ReadFile(path, size.MaxDocument)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scenario: %w; give the path of a YAML file", err)
 	}

@@ -10,9 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
+
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 // Result is a run of fio.
@@ -74,7 +75,7 @@ func ParseResult(text []byte) (*Result, error) {
 
 // ReadResult reads a file of fio's JSON.
 func ReadResult(name string) (*Result, error) {
-	b, err := os.ReadFile(name)
+	b, err := size.ReadFile(name, size.MaxResult)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,9 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug, scripts/lint, scripts/race/zstd;
+	NONE < block, crc32c, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug, scripts/lint, scripts/race/zstd;
+
+	size < fio;
 
 	metrics < metrics/exposition, metrics/export;
 
@@ -138,7 +140,7 @@ const directions = `
 
 	array, hostcache, hostcache/tier, store, scsi, profile, stats, trace, metrics/exposition < sim;
 
-	lab/plug < wasm;
+	lab/plug, size < wasm;
 
 	sim, wasm < lab;
 
@@ -150,7 +152,7 @@ const directions = `
 
 	sim, metrics/export, size < report;
 
-	sim, wasm, fio, report < experiment;
+	sim, size, wasm, fio, report < experiment;
 
 	sim, iscsi < zerobench;
 

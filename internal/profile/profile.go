@@ -12,13 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/size"
 	"github.com/arraysim/arraysim/internal/store"
 )
 
@@ -167,7 +167,7 @@ func Load(name string) (*Profile, error) {
 	var b []byte
 	var err error
 	if strings.HasSuffix(name, ".yaml") {
-		b, err = os.ReadFile(name)
+		b, err = size.ReadFile(name, size.MaxDocument)
 	} else {
 		b, err = Text(name)
 	}

@@ -16,6 +16,10 @@ import (
 // DecodeYAML reads a YAML document into a value, and refuses keys that it does not know and aliases that the decoder takes for
 // null. An error is one line and names the line of the document.
 func DecodeYAML(text []byte, into any) error {
+	text = Plain(text)
+	if line, err := CheckNesting(text); err != nil {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
 	if err := checkAliases(text); err != nil {
 		return err
 	}

@@ -19,10 +19,17 @@ func TestYAMLError(t *testing.T) {
 		"name: x\nnaem: y\n":                  `line 2: unknown field "naem"`,
 		"":                                    "it is empty; write what it is to say",
 		"# nothing yet\n":                     "it is empty; write what it is to say",
+		"\ufeffnaem: y\n":                     `line 1: unknown field "naem"`,
+		// Some gigabytes, if it were parsed.
+		"name: x\na: " + strings.Repeat("[", 1<<15) + strings.Repeat("]", 1<<15): "line 2: brackets are nested more than 100 deep; is it the right file?",
+		strings.Repeat("- ", 1<<15): "line 1: dashes are nested more than 100 deep; is it the right file?",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", text, err, want)
+			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
+	}
+	if _, err := CheckNesting([]byte(strings.Repeat("- {a: [1]}\n", 1000))); err != nil {
+		t.Errorf("a long list: %v", err)
 	}
 }
 

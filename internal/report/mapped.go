@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/profile"
+	bytesize "github.com/arraysim/arraysim/internal/size"
 )
 
 // Mapping explains a CSV file of another tool: which column is what, in which unit.
@@ -49,7 +49,7 @@ var quantities = []string{
 }
 
 func loadMapping(path string) (*Mapping, error) {
-	text, err := os.ReadFile(path)
+	text, err := bytesize.ReadFile(path, bytesize.MaxDocument)
 	if err != nil {
 		return nil, fmt.Errorf("mapping: %w", err)
 	}

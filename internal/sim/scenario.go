@@ -274,6 +274,7 @@ type Column struct {
 // Parse reads a scenario. Keys and words that are not known are refused, with their line, and so are
 // expectations that do not say what they are.
 func Parse(text []byte) (*Scenario, error) {
+	text = profile.Plain(text)
 	s, err := parse(text)
 	if word, ok := errors.AsType[*profile.WordError](err); ok {
 		return nil, word.In(text)

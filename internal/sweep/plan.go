@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
 	"github.com/arraysim/arraysim/internal/tidy"
 )
 
@@ -62,7 +62,7 @@ type Plan struct {
 // Load reads a plan. A scenario that is given takes the place of the plan's. The version is that of the
 // program: rows of another one are not taken for this one's.
 func Load(path, scenario, version string) (*Plan, error) {
-	text, err := os.ReadFile(path)
+	text, err := size.ReadFile(path, size.MaxDocument)
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w; give the path of a YAML file", err)
 	}
@@ -79,7 +79,7 @@ func Load(path, scenario, version string) (*Plan, error) {
 	default:
 		scenario = filepath.Join(filepath.Dir(path), f.Scenario)
 	}
-	if text, err = os.ReadFile(scenario); err != nil {
+	if text, err = size.ReadFile(scenario, size.MaxDocument); err != nil {
 		return nil, fmt.Errorf("sweep %s: scenario: %w", path, err)
 	}
 	s, err := sim.Parse(text)
@@ -248,7 +248,7 @@ func (p *Plan) hashBase() error {
 		if !strings.HasSuffix(name, ".yaml") || profiles[name] != nil {
 			return nil
 		}
-		b, err := os.ReadFile(name)
+		b, err := size.ReadFile(name, size.MaxDocument)
 		if err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}

@@ -113,6 +113,10 @@ func NewReader(in io.Reader, name string, opt Options) (*Reader, error) {
 	if err != nil && !eof {
 		return nil, fmt.Errorf("trace %s: %w", name, err)
 	}
+	if plain, found := bytes.CutPrefix(head, []byte("\ufeff")); found && text(plain) { // spreadsheets begin a CSV with it
+		_, _ = r.in.Discard(len(head) - len(plain)) // it is there
+		head = plain
+	}
 	if len(head) == 0 {
 		return nil, fmt.Errorf("trace %s is empty", name)
 	}

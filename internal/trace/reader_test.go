@@ -34,6 +34,31 @@ func readAll(r *Reader) ([]Record, error) {
 	}
 }
 
+// TestByteOrderMark: text is read without the mark in front of it, and bytes that only look like it are data.
+func TestByteOrderMark(t *testing.T) {
+	for want, data := range map[string]string{
+		"cloudphysics": "\ufeff1,1.0,28,4096,0\r\n1,2.0,28,4096,8\r\n",
+		"fio":          "\ufefffio version 2 iolog\nf add\nf open\nf read 0 4096\nf write 4096 4096\n",
+		"u32":          "\xef\xbb\xbf\x00\x01\x00\x00\x00",
+	} {
+		r, err := NewReader(strings.NewReader(data), "t", Options{})
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		var rec Record
+		for err == nil {
+			err = r.Next(&rec)
+		}
+		if n, _ := r.Bad(); r.Format() != want || r.Records() != 2 || n != 0 {
+			t.Errorf("%s: read as %s, %d records and %d bad ones, %v", want, r.Format(), r.Records(), n, err)
+		}
+	}
+	if _, err := NewReader(strings.NewReader("\ufeff"), "t", Options{}); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("nothing but the mark: %v", err)
+	}
+}
+
 func TestFormats(t *testing.T) {
 	vscsi := func(version int, rows ...[5]uint64) string { // cmd, len, lbn, us, rt
 		var b []byte

@@ -3,11 +3,11 @@ package wasm
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/arraysim/arraysim/internal/size"
 	"github.com/arraysim/arraysim/lab/plug"
 )
 
@@ -21,7 +21,7 @@ func Loader(dir string) func(file string) (*Module, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, file)
 		}
-		code, err := os.ReadFile(path)
+		code, err := size.ReadFile(path, size.MaxResult)
 		if err != nil {
 			return nil, err
 		}
