@@ -162,25 +162,30 @@ func (l *Ledger) lookNow(key []byte) ([]byte, error) {
 
 // LoadAgain is Load of pages that were loaded before. It waits; only used while an array is being opened.
 func (l *Ledger) LoadAgain(prefix []byte, fn func(key, value []byte) error) error {
-	return l.loadPages(prefix, fn)
+	return l.loadPages(prefix, false, fn)
+}
+
+// LoadReadable is LoadAgain, and leaves out what no copy has as the books say.
+func (l *Ledger) LoadReadable(prefix []byte, fn func(key, value []byte) error) error {
+	return l.loadPages(prefix, true, fn)
 }
 
 // loadPages calls fn for the entries that the books have with a prefix, in the order of their keys. One that the
 // loaded copy has not as the books say, or that lies behind what can be read there, comes from another copy. Those that no
-// copy has are left out: whoever knows how many there have to be counts them. An entry that the books do not have is an
-// error.
-func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) error {
+// copy has are left out: whoever knows how many there have to be counts them. So are, if it is to, those that no copy has as the
+// books say, or can read; else that is an error. An entry that the books do not have is one.
+func (l *Ledger) loadPages(prefix []byte, leaveOut bool, fn func(key, value []byte) error) error {
 	want := l.held.of.walk(prefix)
 	var ended error // of fn, or of an entry that no copy has as the books say
 	elsewhere := func() {
 		key := want.key
 		value, err := l.lookNow(key)
-		if err != nil {
-			err = fmt.Errorf("a page is not as its entry says: %w", err)
-		} else if value != nil {
-			err = fn(key, value)
+		switch {
+		case err == nil && value != nil:
+			ended = fn(key, value)
+		case err != nil && !leaveOut:
+			ended = fmt.Errorf("a page is not as its entry says: %w", err)
 		}
-		ended = err
 	}
 	err := l.store.Load(prefix, func(k, v []byte) error {
 		for want.more && ended == nil && bytes.Compare(want.key, k) < 0 {
@@ -205,7 +210,7 @@ func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) erro
 	if ended != nil {
 		return ended
 	}
-	if _, ok := l.store.(block.MetaCopies); !ok && err != nil {
+	if _, ok := l.store.(block.MetaCopies); !ok && err != nil && !leaveOut {
 		return err
 	}
 	l.seen = l.seen || err != nil
