@@ -63,6 +63,9 @@ func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.recovery.BadPages; n > 0 {
 		add("cache: %d page descriptors were damaged beyond repair when the array started: their data is lost, and sectors may have older contents", n)
 	}
+	if n := a.recovery.Unread; n > 0 {
+		add("map: %d pages of volumes that are promised space could not be read when the array started: other space is reserved for what they have", n)
+	}
 	if n := a.arena.PassedOver(); n > 0 {
 		add("space: %d pages of maps that were cut off could not be read: what they refer to stays taken until a start can read all pages", n)
 	} else if a.arena.Account().HasTooMuch() {

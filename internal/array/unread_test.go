@@ -53,6 +53,48 @@ func TestCheckOfDamagedLeaves(t *testing.T) {
 	}
 }
 
+// TestStartOfAThickVolumeWithADamagedLeaf: a start does without a page that no copy has as it was, of a volume that is promised its
+// space. Space is reserved for its windows, until they can be written again, and what other pages say is served.
+func TestStartOfAThickVolumeWithADamagedLeaf(t *testing.T) {
+	const leaf = node.LeafSectors
+	r := newRig(t, Options{MapBytes: 1}, false)
+	r.pool("p", PoolSpec{}, 128<<20)
+	v := r.volume("v", "p", 80<<20, false)
+	for i := range uint64(5) {
+		mustOK(t, r.do(v, stamped(rng(i*leaf, 500), i<<20)))
+	}
+	r.storeMaps(v)
+	homes, free, key := v.Map.Tenant().Marked, r.a.Pool("p").Alloc.Available(), node.LeafKey(v.ID(), 2).Bytes()
+	meta, err := r.store.Meta()
+	mustDo(t, err)
+	good, err := meta.Get(key)
+	mustDo(t, err)
+	good = bytes.Clone(good)
+	r.spoil(t, v, 2)
+	r.crash()
+	v = r.a.Volume("v")
+	if n, now := v.Map.Tenant().Marked, r.a.Pool("p").Alloc.Available(); n != homes-4 || now != free-4 || r.a.Recovery().Unread != 1 {
+		t.Errorf("%d homes, before there were %d; %d grains are available, not %d", n, homes, now, free-4)
+	}
+	for _, p := range r.a.Check(true).Problems {
+		if strings.HasPrefix(p, "space: ") {
+			t.Errorf("a check says %q", p)
+		}
+	}
+	if got := r.do(v, write(2*leaf, 8)); got != block.MediumWrite || !r.reads(v, rng(4*leaf, 500), 4<<20) {
+		t.Errorf("a write to the damaged leaf ends with %v, or the others have other data", got)
+	}
+	meta, err = r.store.Meta()
+	mustDo(t, err)
+	mustDo(t, meta.CommitNow([]block.KV{{Key: key, Value: good}}))
+	mustOK(t, r.do(v, stamped(rng(2*leaf, 500), 2<<20)))
+	if n, now := v.Map.Tenant().Marked, r.a.Pool("p").Alloc.Available(); n != homes || now != free {
+		t.Errorf("behind a write in place there are %d homes, not %d; %d grains are available, not %d", n, homes, now, free)
+	}
+	r.crash()
+	r.check()
+}
+
 // TestUnreadGarbageBesideDamagedLeaves: a leaf that cannot be read is cut off, and its page removed: the account of space has more
 // than the pages say from then on. A start derives it where it can read all pages, and does with it as it is where it cannot: then
 // nothing counts as free that a page may refer to.

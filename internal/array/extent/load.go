@@ -241,14 +241,22 @@ func (m *Map) eachAbsent(read Pages, fn func(nd *node.Node)) error {
 		left--
 		return m.arena.acct.LookPage(*s, k, value, fn)
 	})
-	if err == nil && left != 0 { // what it refers to would count as free
-		err = fmt.Errorf("%d map pages of volume %d are gone since they were read", left, m.vol)
+	if err == nil && left != 0 {
+		err = Gone(left)
 	}
 	return err
 }
 
+// Gone is the error of a map of which so many absent leaves could not be read. Where they were read for the account, which the
+// start derives, what they refer to would count as free.
+type Gone int
+
+// Error returns what is wrong.
+func (g Gone) Error() string { return fmt.Sprintf("%d map pages are gone", int(g)) }
+
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. It reads the pages of absent leaves. Preconditions: EndLoading, and the tenant is entitled.
+// first. It reads the pages of absent leaves; where the error is Gone, the windows of others have one. Preconditions: EndLoading,
+// and the tenant is entitled.
 func (m *Map) FindHomes(read Pages) error {
 	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
 		return nil

@@ -232,7 +232,7 @@ func (l *Ledger) Get(key string) ([]byte, error) {
 // It waits; only used while an array is being opened.
 func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
 	if l.parts && prefix != "" && prefix[0] == keyPage {
-		return l.loadPages([]byte(prefix), fn)
+		return l.loadPages([]byte(prefix), false, fn)
 	}
 	return l.store.Load([]byte(prefix), func(k, v []byte) error {
 		l.held.set(k, v)

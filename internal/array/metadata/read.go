@@ -162,29 +162,36 @@ func (l *Ledger) lookNow(key []byte) ([]byte, error) {
 
 // LoadAgain is Load of pages that were loaded before. It waits; only used while an array is being opened.
 func (l *Ledger) LoadAgain(prefix []byte, fn func(key, value []byte) error) error {
-	return l.loadPages(prefix, fn)
+	return l.loadPages(prefix, false, fn)
+}
+
+// LoadReadable is LoadAgain, and leaves out what no copy has as the books say.
+func (l *Ledger) LoadReadable(prefix []byte, fn func(key, value []byte) error) error {
+	return l.loadPages(prefix, true, fn)
 }
 
 // loadPages calls fn for the entries that the books have with a prefix, in the order of their keys. One that the
 // loaded copy has not as the books say, or that lies behind what can be read there, comes from another copy. Those that no
-// copy has are left out: whoever knows how many there have to be counts them. An entry that the books do not have is an
-// error.
-func (l *Ledger) loadPages(prefix []byte, fn func(key, value []byte) error) error {
-	return l.compare(prefix, fn, func(key []byte) error {
+// copy has are left out: whoever knows how many there have to be counts them. So are, if it is to, those that no copy has as the
+// books say, or can read; else that is an error. An entry that the books do not have is one.
+func (l *Ledger) loadPages(prefix []byte, leaveOut bool, fn func(key, value []byte) error) error {
+	return l.compare(prefix, leaveOut, fn, func(key []byte) error {
 		value, err := l.lookNow(key)
-		if err != nil {
+		switch {
+		case err == nil && value != nil:
+			return fn(key, value)
+		case err != nil && !leaveOut:
 			return fmt.Errorf("a page is not as its entry says: %w", err)
-		} else if value == nil {
-			return nil
 		}
-		return fn(key, value)
+		return nil
 	}, func() error { return fmt.Errorf("%w: a page has no entry", errEntry) })
 }
 
 // compare goes through the entries that the books have with a prefix, in the order of their keys, and calls has for those that the
 // loaded copy has as the books say, and lacks for the others, which are also those behind what can be read there. stray is
-// called for what the books do not have. An error of these ends it.
-func (l *Ledger) compare(prefix []byte, has func(key, value []byte) error, lacks func(key []byte) error, stray func() error) error {
+// called for what the books do not have. An error of these ends it; so does one of the store if that has no other copy, unless
+// goesOn.
+func (l *Ledger) compare(prefix []byte, goesOn bool, has func(key, value []byte) error, lacks func(key []byte) error, stray func() error) error {
 	want := l.held.of.walk(prefix)
 	var ended error
 	err := l.store.Load(prefix, func(k, v []byte) error {
@@ -211,7 +218,7 @@ func (l *Ledger) compare(prefix []byte, has func(key, value []byte) error, lacks
 	if ended != nil {
 		return ended
 	}
-	if _, ok := l.store.(block.MetaCopies); !ok && err != nil {
+	if _, ok := l.store.(block.MetaCopies); !ok && err != nil && !goesOn {
 		return err
 	}
 	l.seen = l.seen || err != nil

@@ -66,7 +66,7 @@ func (l *Ledger) whole(copies block.MetaCopies, i int) Entries {
 			return nil
 		}
 		for _, first := range l.held.of.firsts() {
-			if err := l.compare([]byte{first}, fn, lacks, func() error { return nil }); err != nil {
+			if err := l.compare([]byte{first}, true, fn, lacks, func() error { return nil }); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -59,6 +60,7 @@ type Found struct {
 	Undone     uint64 // log records that a loss of power left incomplete, and what came after
 	MapPages   int    // pages of maps that the checkpoint had
 	PagesRead  int    // of these, those that were read before the replay
+	Unread     int    // of these, those that could not be read when homes were looked for
 	Derived    string // why the account of space that was stored is not used, but derived from all these pages; empty: it is
 	Took       Times
 }
@@ -319,7 +321,7 @@ func (r *run) countReferences() error {
 		return err
 	}
 	for _, v := range r.Set.Volumes() {
-		if err := v.Map.FindHomes(r.Meta.LoadAgain); err != nil {
+		if err := r.findHomes(v); err != nil {
 			return err
 		}
 	}
@@ -327,6 +329,25 @@ func (r *run) countReferences() error {
 		p.Bad.ForgetAll(func(phys uint64) bool { return p.Alloc.MapRefs(phys>>layout.WindowShift) == 0 })
 	}
 	return nil
+}
+
+// findHomes finds the homes of the windows of a volume that are promised their space. Those of leaves that cannot be read have none:
+// other space is reserved for them until they are written in place. Where the account is derived all were read before.
+func (r *run) findHomes(v *pool.Volume) error {
+	load := r.Meta.LoadReadable
+	if r.derive {
+		load = r.Meta.LoadAgain
+	}
+	err := v.Map.FindHomes(load)
+	var gone extent.Gone
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &gone) && !r.derive:
+		r.found.Unread += int(gone)
+		return nil
+	}
+	return fmt.Errorf("volume %q: %w", v.Spec.Name, err)
 }
 
 // collect collects the garbage of a pool that owes space. It reads the pages of maps that it needs, one by one, and tells of
