@@ -305,10 +305,19 @@ func (w *world) resize(to uint64) {
 	for s := to; s < n; s++ {
 		delete(w.mayFail, s)
 		delete(w.backFails, s)
+		for _, e := range w.may[s] {
+			if w.flying[e.id] != nil {
+				w.late[s] = append(w.late[s], e)
+			}
+		}
 	}
 	w.may, w.back = w.may[:min(n, to)], w.back[:min(n, to)]
-	if to > n {
-		w.may, w.back = append(w.may, blank(to-n)...), append(w.back, blank(to-n)...)
+	w.resizes++
+	w.nextID++
+	for s := n; s < to; s++ { // what is under way from before gets there, or was cut off
+		l := slices.DeleteFunc(w.late[s], func(e entry) bool { return w.flying[e.id] == nil })
+		delete(w.late, s)
+		w.may, w.back = append(w.may, append(slices.Clone(l), entry{id: w.nextID})), append(w.back, append(slices.Clone(l), entry{id: w.nextID}))
 	}
 	for _, u := range w.a.writes { // what is on its way from before may get there, and lies within the new size then
 		if u.least >= u.r.Range.End() {

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("tier.seeds", 300, "random runs of TestModel, and of TestGuestMoves")
+	seeds = flag.Int("tier.seeds", 300, "random runs of TestModel, and of TestGuestMoves; TestSizes has a third")
 	first = flag.Uint64("tier.seed", 0, "the first seed of TestModel; 0 is 1, from which -count goes on")
 	stop  = flag.Bool("tier.stop", false, "end TestModel with the first seed that fails")
 	lines = flag.Int("tier.lines", 60, "lines of a failing run that are shown")
@@ -47,7 +47,7 @@ func (w *world) step() {
 func newWorld(t testing.TB, seed uint64, mem *arena) *world {
 	r := rand.New(rand.NewPCG(seed, 17))
 	mem.reset()
-	w := &world{t: t, seed: seed, r: r, v: &block.Virtual{}, mem: mem, flying: map[int][]block.Range{}, revoked: map[*block.Request]bool{}, cut: map[*card]bool{}}
+	w := &world{t: t, seed: seed, r: r, v: &block.Virtual{}, mem: mem, flying: map[int][]block.Range{}, revoked: map[*block.Request]bool{}, cut: map[*card]bool{}, late: map[uint64][]entry{}, smallest: everything}
 	w.rarely = r.IntN(2) == 0
 	w.bootID, w.mayFail, w.backFails = 1, map[uint64]bool{}, map[uint64]int{}
 	w.a = newArray(w.v, r, 600)
@@ -124,6 +124,9 @@ var events = []struct {
 	{"the flash goes to another LUN", 5, (*world).eventMove},
 	{"the LUN has another size", 5, (*world).eventResizeLUN},
 	{"the LUN shrinks and grows again", 8, (*world).eventShrinkAndGrow},
+	{"the LUN changes its size beside requests", 8, (*world).eventSizesBesideRequests},
+	{"the LUN shrinks and grows unheard", 6, (*world).eventUnheardCut},
+	{"the LUN changes its size as the cache starts", 6, (*world).eventSizesAtStart},
 	{"the cache has another size", 4, (*world).eventResizeCache},
 	{"the cache is dropped", 3, (*world).eventDrop},
 	{"the guest moves", 8, (*world).eventGuestMoves},
@@ -202,10 +205,10 @@ func (w *world) stop() {
 // TestModel runs random requests, crashes, losses and offloads, and never may a sector be other
 // than the last acknowledged write, or one that was not acknowledged since. A run that fails is
 // made once more with a trace.
-func TestModel(t *testing.T) { runWorlds(t, nil) }
+func TestModel(t *testing.T) { runWorlds(t, *seeds, nil) }
 
 // TestGuestMoves is TestModel with moves of the guest alone: few worlds of that draw two hosts of which one dies.
-func TestGuestMoves(t *testing.T) { runWorlds(t, (*world).eventGuestMoves) }
+func TestGuestMoves(t *testing.T) { runWorlds(t, *seeds, (*world).eventGuestMoves) }
 
 // firstSeed returns the first of n seeds, and logs which they are.
 func firstSeed(t *testing.T, n int) uint64 {
@@ -215,8 +218,7 @@ func firstSeed(t *testing.T, n int) uint64 {
 	return s
 }
 
-func runWorlds(t *testing.T, only func(*world)) {
-	n := *seeds
+func runWorlds(t *testing.T, n int, only func(*world)) {
 	if testing.Short() {
 		n = min(n, 100)
 	}

@@ -77,17 +77,18 @@ func (w *world) read() {
 	before := w.before(g)
 	buf := w.blank(g.Count)
 	excused := w.excused(g)
-	doubt, cuts := w.doubt(), w.a.cuts
+	doubt, cuts, resizes := w.doubt(), w.a.cuts, w.resizes
 	w.submit(&block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf[:len(buf)/1024*512], buf[len(buf)/1024*512:]}}, func(r *block.Request) {
 		if r.Status != block.OK {
-			if !excused && !w.excused(g) && !w.revoked[r] {
+			if !excused && !w.excused(g) && !w.revoked[r] && !w.cutAway(r, g) {
 				w.fail("read %v: %v", g, r.Status)
 			}
 			return
 		}
 		w.blurred = doubt || cuts != w.a.cuts // what was read may have gone meanwhile, and says nothing of what comes
+		w.resized = resizes != w.resizes
 		w.saw("read", g, before, flat([][]byte{buf}))
-		w.blurred = false
+		w.blurred, w.resized = false, false
 	})
 }
 
@@ -175,13 +176,13 @@ func (w *world) putAt(op block.Op, g block.Range) {
 		case r.Status == block.Miscompare:
 			delete(w.flying, id)
 			for _, g := range ranges {
-				for s := g.Start; s < g.End(); s++ {
+				for s := g.Start; s < min(g.End(), uint64(len(w.may))); s++ {
 					w.may[s] = slices.DeleteFunc(slices.Clone(w.may[s]), func(e entry) bool { return e.id == id })
 					w.back[s] = slices.DeleteFunc(w.back[s], func(e entry) bool { return e.id == id })
 				}
 			}
 			return
-		case r.Status != block.OK && !w.excused(ranges...) && !w.revoked[r] && !w.stuck():
+		case r.Status != block.OK && !w.excused(ranges...) && !w.revoked[r] && !w.stuck() && !w.cutAway(r, ranges...):
 			w.fail("%v %v: %v", op, ranges, r.Status)
 		}
 		w.written(ranges, r.Status == block.OK && id > w.badSince)
@@ -211,19 +212,22 @@ func (w *world) copy() {
 	to = min(to, w.a.sectors-g.Count)
 	before := w.before(g)
 	w.note("hold %v", g)
-	excused, cuts := w.excused(g), w.a.cuts
+	excused, cuts, resizes := w.excused(g), w.a.cuts, w.resizes
 	w.submit(&block.Request{Op: block.OpHold, Ranges: []block.Range{g}}, func(r *block.Request) {
 		if r.Status != block.OK {
-			if !excused && !w.excused(g) && !w.revoked[r] {
+			if !excused && !w.excused(g) && !w.revoked[r] && !w.cutAway(r, g) {
 				w.fail("hold %v: %v", g, r.Status)
 			}
 			return
 		}
 		h := r.Ref.(heldRef)
-		w.blurred = cuts != w.a.cuts
+		w.blurred, w.resized = cuts != w.a.cuts, resizes != w.resizes
 		w.saw("hold", g, before, func(i uint64) []byte { return h[i] })
-		w.blurred = false
+		w.blurred, w.resized = false, false
 		dst := block.Range{Start: to, Count: g.Count}
+		if !dst.Within(w.a.sectors) {
+			return // cut off meanwhile
+		}
 		id, old := w.write([]block.Range{dst}, func(s uint64) uint64 {
 			v, _ := valueOf(h[s-to])
 			return v
@@ -231,7 +235,7 @@ func (w *world) copy() {
 		w.note("place %v at %d (#%d)", g, to, id)
 		w.submit(&block.Request{Op: block.OpPlace, Range: dst, Ref: h}, func(r *block.Request) {
 			w.note("#%d: %v", id, r.Status)
-			if r.Status != block.OK && !w.excused(dst) && !w.revoked[r] && !w.stuck() {
+			if r.Status != block.OK && !w.excused(dst) && !w.revoked[r] && !w.stuck() && !w.cutAway(r, dst) {
 				w.fail("place: %v", r.Status)
 			}
 			w.written([]block.Range{dst}, r.Status == block.OK && id > w.badSince)
@@ -247,6 +251,12 @@ func (w *world) written(ranges []block.Range, ok bool) {
 			delete(w.mayFail, s)
 		}
 	}
+}
+
+// cutAway tells whether a request failed because the LUN was too small for it for a while.
+func (w *world) cutAway(r *block.Request, ranges ...block.Range) bool {
+	beyond := func(g block.Range) bool { return g.End() > w.smallest }
+	return r.Status == block.OutOfRange && slices.ContainsFunc(ranges, beyond)
 }
 
 // excused tells whether a request may fail.

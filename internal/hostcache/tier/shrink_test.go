@@ -43,35 +43,35 @@ func (w *world) eventShrinkAndGrow() {
 		if w.r.IntN(2) == 0 { // destages get under way, or end
 			w.v.RunUntil(w.v.Now() + w.r.Int64N(2*w.a.delay))
 		}
-		cut := slices.Clone(w.may[to:])
-		w.resize(to)
+		cut := w.cutTo(to)
+		w.smallest = everything // no request is under way
 		heard := w.r.IntN(4) > 0
 		if heard {
 			w.heardOfSize()
 		}
-		if w.mayCrash(nil, 0) {
+		if w.mayCrash(cutOff{}) {
 			heard = true // it was started with this size
 		}
 		if !heard {
 			w.heardOfSize()
 		}
 		if w.r.IntN(2) == 0 {
-			w.mayCrash(nil, 0)
+			w.mayCrash(cutOff{})
 		}
 		w.settle()
 		w.resize(max(to+1, n-20+w.r.Uint64N(60)))
 		w.heardOfSize()
-		w.mayCrash(cut, to)
+		w.mayCrash(cut)
 		w.checkAll(false)
 		if w.r.IntN(2) == 0 {
-			w.mayCrash(cut, to)
+			w.mayCrash(cut)
 		}
 	}
 }
 
 // mayCrash lets pass some time, or requests, and the host may die behind that, with a loss of power or without. If the cache has
-// not yet recorded then that the LUN had shrunk to a size, and the LUN has grown again, what was cut off may come back.
-func (w *world) mayCrash(cut [][]entry, from uint64) (crashed bool) {
+// not yet recorded then that the LUN had shrunk, and the LUN has grown again, what was cut off may come back.
+func (w *world) mayCrash(cut cutOff) (crashed bool) {
 	switch w.r.IntN(4) {
 	case 0:
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000))
@@ -87,11 +87,7 @@ func (w *world) mayCrash(cut [][]entry, from uint64) (crashed bool) {
 		return false
 	}
 	if w.d.shrinking() {
-		for i := range cut[:min(len(cut), len(w.may)-int(from))] {
-			s := int(from) + i
-			w.may[s] = append(slices.Clone(w.may[s]), cut[i]...)
-			w.back[s] = append(slices.Clone(w.back[s]), cut[i]...)
-		}
+		w.comesBack(cut, nil)
 	}
 	w.crash()
 	if w.r.IntN(3) > 0 {
