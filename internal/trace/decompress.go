@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,9 @@ func decompress(in io.Reader) (io.Reader, io.Closer, error) {
 		}
 		return whole{in: z}, z.IOReadCloser(), nil
 	case bytes.Equal(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		if head, _ := b.Peek(64); xzDictionary(head) > maxWindow { // a shorter one is cut off, which the library says
+			return nil, nil, fmt.Errorf("xz: its dictionary is larger than %d MiB; compress it again, such as with xz -9", maxWindow>>20)
+		}
 		end := &lastBytes{in: b}
 		z, err := xz.ReaderConfig{DictCap: 1 << 20}.NewReader(end)
 		if err != nil {
@@ -44,6 +48,25 @@ func decompress(in io.Reader) (io.Reader, io.Closer, error) {
 		return whole{z, end}, io.NopCloser(nil), nil
 	}
 	return b, io.NopCloser(nil), nil
+}
+
+// xzDictionary returns the size of the dictionary that the first block of an xz file asks for, for which the library takes
+// the memory; 0: it is not there. The blocks of a file have the same one, unless somebody made them so.
+func xzDictionary(head []byte) int64 {
+	const block = 12
+	if len(head) < block+2 {
+		return 0
+	}
+	rest := head[block+2:]
+	for sizes := head[block+1] >> 6; sizes > 0; sizes &= sizes - 1 { // compressed, uncompressed: each a number of variable length
+		_, n := binary.Uvarint(rest)
+		rest = rest[max(n, 0):]
+	}
+	if len(rest) < 3 || rest[0] != 0x21 || rest[1] != 1 { // LZMA2, and one byte that says the size
+		return 0
+	}
+	code := int64(rest[2] & 0x3f)
+	return (2 | code&1) << (code/2 + 11)
 }
 
 // whole reads a compressed stream. If the stream is cut off, an unknown part of the trace is missing, which is more than

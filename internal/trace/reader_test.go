@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -31,6 +32,34 @@ func readAll(r *Reader) ([]Record, error) {
 			return out, err
 		}
 		out = append(out, rec)
+	}
+}
+
+// TestDictionaryOfXZ: a file asks for no more memory than its kind may.
+func TestDictionaryOfXZ(t *testing.T) {
+	var b bytes.Buffer
+	z, err := xz.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(z, "1\n2\n3\n")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := b.Bytes()
+	const block = 12 // its header
+	end := block + (int(file[block])+1)*4 - 4
+	at := bytes.Index(file[block:end], []byte{0x21, 1}) + block + 2
+	for size, ok := range map[byte]bool{22: true, 32: true, 33: false, 36: false, 41: false} {
+		file[at] = size
+		binary.LittleEndian.PutUint32(file[end:], crc32.ChecksumIEEE(file[block:end]))
+		r, err := NewReader(bytes.NewReader(file), "t", Options{})
+		if (err == nil) != ok {
+			t.Errorf("a dictionary of code %d: %v", size, err)
+		}
+		if err == nil {
+			r.Close()
+		}
 	}
 }
 
