@@ -397,6 +397,12 @@ func FuzzCopyMessages(f *testing.F) {
 			parseStepEnd(body)
 		case kindData:
 			parseData(body)
+		case kindEnded:
+			id, why, err := parseEnded(body)
+			if why.Sense == 0 { // which the other statuses have none of
+				break
+			}
+			again(err, appendUnit(nil, kindEnded, id, uint64(why.Status), uint64(why.Sense)))
 		case kindRuns:
 			_, runs, _ := parseRuns(body, nil, copyRuns)
 			var at uint64

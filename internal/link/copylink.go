@@ -414,7 +414,7 @@ func (l *copyLink) pump() {
 }
 
 func (l *copyLink) heardEnded(body []byte) error {
-	id, status, code, err := parseUnit(kindEnded, body)
+	id, why, err := parseEnded(body)
 	if err != nil {
 		return err
 	}
@@ -425,7 +425,7 @@ func (l *copyLink) heardEnded(body []byte) error {
 	}
 	l.c.mu.Unlock()
 	if u != nil {
-		u.end(scsi.CopyEnding{Status: byte(status), Sense: uint32(code)})
+		u.end(why)
 	}
 	return err
 }
