@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -52,13 +53,15 @@ func newForger(t *testing.T, say func(c net.Conn, k kind, body []byte)) *forger 
 	return f
 }
 
+const forgedWindow = 4 << 20
+
 func forge(c net.Conn, say func(c net.Conn, k kind, body []byte)) {
 	defer c.Close()
 	buf := make([]byte, maxBody)
 	if k, _, err := readMessage(c, buf); err != nil || k != kindCopyHello {
 		return
 	}
-	w := copyWelcome{array: "forged", node: "f", units: copyUnits, pieces: copyPieces, window: copyWindow}
+	w := copyWelcome{array: "forged", node: "f", units: copyUnits, pieces: copyPieces, window: forgedWindow}
 	for b := w.append(nil); ; b = nil {
 		if _, err := c.Write(b); err != nil {
 			return
@@ -171,4 +174,66 @@ func refuses(body []byte, sense uint32) []byte {
 	}
 	e := stepEnd{call: q.call, status: byte(block.Unsupported), sense: sense}
 	return e.append(nil)
+}
+
+// TestWindowLeavesRoom: an initiator whose copies wait for an array that does not read what they want leaves room for those of
+// others in the window of the link, however many pieces it wants, and though it has given its copies up.
+func TestWindowLeavesRoom(t *testing.T) {
+	var mu sync.Mutex
+	of := map[uint64]string{} // the initiator of each unit
+	asked := map[string]int{} // pieces
+	f := newForger(t, func(conn net.Conn, k kind, body []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch k {
+		case kindToken:
+			if q, err := parseBorrowing(body); err == nil {
+				of[q.unit] = q.who.Name
+				conn.Write(lends(body, 2048, 0))
+			}
+		case kindPiece:
+			p, err := parsePieceHead(body)
+			if err != nil {
+				return
+			}
+			if asked[of[p.unit]]++; of[p.unit] == copyOther {
+				n := p.length * block.SectorSize
+				conn.Write(append(appendData(nil, p.id, block.OK, n), make([]byte, n)...))
+			}
+		}
+	})
+	a, b := f.dst.login(copyHost), f.dst.login(copyOther)
+	pieces := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return asked[copyHost]
+	}
+	const half = forgedWindow / 2 / (256 << 10)
+	for range 2 {
+		var all []*running
+		for at := uint64(0); at < sideSectors; at += 2048 {
+			c := redeem(0, 0, forgedToken(), at, 2048)
+			be.PutUint32(c.CDB[6:], uint32(at)) // the list identifier
+			all = append(all, a.start(c))
+		}
+		f.poll("pieces of the first initiator", func() bool { return pieces() >= half })
+		if got := end(b.Do(redeem(1, 0, forgedToken(), 0, 2048))); got != "00" {
+			t.Errorf("a copy of another initiator ends with %s", got)
+		}
+		a.manage(scsi.AbortTaskSet, 0)
+		for _, x := range all {
+			x.wait()
+		}
+	}
+	if n := pieces(); n > half {
+		t.Errorf("an initiator has %d pieces of 256 KiB in a window of %d bytes", n, forgedWindow)
+	}
+	f.client.Stop()
+	f.dst.free()
+}
+
+func (f *forger) poll(what string, ok func() bool) {
+	f.t.Helper()
+	r := copyRig{t: f.t}
+	r.poll(what, ok)
 }
