@@ -86,6 +86,7 @@ func (s *Server) lendingTo(name string) *lending {
 func (s *Server) lend(p *lending, conn *tls.Conn, raw net.Conn) error {
 	buf := make([]byte, maxBody)
 	k, body, err := readMessage(conn, buf)
+	s.know(raw)
 	if err != nil {
 		return err
 	}

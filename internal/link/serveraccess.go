@@ -82,7 +82,7 @@ func (s *Server) setAccess(n *nodeState, node Node, linked bool) {
 	}
 }
 
-// stranger is a connection that has not proved that it has the secret.
+// stranger is a connection that has not proved that it has the secret, or not said who it is.
 type stranger struct {
 	conn net.Conn
 	host string
@@ -94,6 +94,10 @@ func (s *Server) meet(conn net.Conn) {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing { // who closes all strangers has been here
+		conn.Close()
+		return
+	}
 	s.strangers = append(s.strangers, stranger{conn, host})
 	if len(s.strangers) <= maxStrangers {
 		return
