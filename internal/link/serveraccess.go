@@ -58,11 +58,12 @@ func (s *Server) setAccess(n *nodeState, node Node, linked bool) {
 		t.Exec().Lock()
 		for _, g := range t.Groups() {
 			port := int(g.ID) - int(FirstPort(node.ID))
-			if port < 0 || port >= node.Ports {
+			gone := port >= node.Ports // the node had it at an earlier link
+			if port < 0 || port >= portsOfNode || gone && g.State == scsi.AccessUnavailable {
 				continue
 			}
 			key, state := [2]int{i, port}, scsi.AccessUnavailable
-			if linked {
+			if linked && !gone {
 				if g.State != scsi.AccessUnavailable {
 					continue
 				}
