@@ -41,11 +41,14 @@ type ServerConfig struct {
 }
 
 // times are the times of a link, see the constants.
-type times struct{ ping, silent, fresh, hold, away, retry time.Duration }
+type times struct{ ping, silent, fresh, hold, away, retry, held time.Duration }
 
 func (t times) filled() times {
 	if t == (times{}) {
-		return times{pingTime, silentTime, freshTime, holdTime, awayTime, retryTime}
+		return times{pingTime, silentTime, freshTime, holdTime, awayTime, retryTime, heldTime}
+	}
+	if t.held == 0 {
+		t.held = heldTime
 	}
 	return t
 }
