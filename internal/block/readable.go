@@ -26,4 +26,6 @@ type Remote interface {
 	Readable
 	// Home is the executor with which Read is called.
 	Home() Executor
+	// Array tells the array that has it from others: it can be compared, and is nothing else.
+	Array() any
 }

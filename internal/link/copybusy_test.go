@@ -1,10 +1,13 @@
 package link
 
 import (
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // TestManyFinds: an array that looks for very many units has an executor look for a few at a time, and has an answer to each
@@ -86,4 +89,51 @@ func TestBusyArray(t *testing.T) {
 	r.src.exec.Unlock()
 	l.kill(errHeld)
 	<-ended
+}
+
+// TestHeldBesideABusyGroup: an I/O group that takes no messages ends the link, though there always is something to be sent that
+// another group has read.
+func TestHeldBesideABusyGroup(t *testing.T) {
+	limits := unhurried
+	limits.held = 100 * time.Millisecond
+	busy, held := newSide(t, 1), newSide(t, 3)
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{busy.target, held.target}, Secret: []byte(testSecret), Array: "source",
+		Copies: []CopySecret{{Name: "b", Secret: []byte(copySecret)}}, times: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	l := newLendLink(s, s.lendings[0], here, here, nil)
+	l.calls = 1 // something is asked
+	fill := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for len(l.out) < 4 {
+			l.put(make([]byte, 64<<10), nil)
+		}
+	}
+	held.exec.Lock()
+	defer held.exec.Unlock()
+	fill()
+	over := make(chan error, 1)
+	go func() { over <- l.write() }()
+	go func() {
+		b := make([]byte, 64<<10)
+		for { // nothing is read before there is more
+			fill()
+			if _, err := there.Read(b); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case err = <-over:
+	case <-time.After(20 * time.Second):
+		err = errors.New("not at all")
+	}
+	if err != errHeld {
+		t.Errorf("the link ends with %v, want %v", err, errHeld)
+	}
+	there.Close()
 }

@@ -345,6 +345,10 @@ func TestCopySecrets(t *testing.T) {
 			conn.Close()
 		}
 	}
+	if _, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{r.src.target}, Secret: []byte(testSecret),
+		Copies: []CopySecret{{Name: "b", Secret: []byte(testSecret)}}}); err == nil {
+		t.Error("an array has the secret of nodes, and may write as any initiator")
+	}
 }
 
 // FuzzCopyMessages: no bytes of a peer panic, and what is parsed and is whole is the same again.
@@ -397,6 +401,12 @@ func FuzzCopyMessages(f *testing.F) {
 			parseStepEnd(body)
 		case kindData:
 			parseData(body)
+		case kindEnded:
+			id, why, err := parseEnded(body)
+			if why.Sense == 0 { // which the other statuses have none of
+				break
+			}
+			again(err, appendUnit(nil, kindEnded, id, uint64(why.Status), uint64(why.Sense)))
 		case kindRuns:
 			_, runs, _ := parseRuns(body, nil, copyRuns)
 			var at uint64

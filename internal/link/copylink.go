@@ -2,7 +2,6 @@ package link
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"time"
 
@@ -31,7 +30,7 @@ type copyLink struct {
 	asked    int // units that were asked for, of which nothing was heard
 	lastUnit uint64
 	pieces   map[uint32]*copyPiece // that were sent
-	waiting  ring[*copyPiece]      // for the window
+	turns    ring[*copyUser]       // those with pieces that wait for the window
 	last     uint32                // number of a piece
 	bytes    int64                 // of those that were sent
 	runs     int                   // of references
@@ -44,6 +43,17 @@ type copyUser struct {
 	units int // that were found, or asked for
 	runs  int // of references
 	calls int // questions under way
+
+	// Of the window (copywindow.go). What was sent stays until it is answered, also of a copy that has ended.
+	pieces  int // that were sent
+	bytes   int64
+	waiting ring[*copyPiece]
+	turning bool // it is in turns
+}
+
+// idle reports whether it has nothing of the link.
+func (u *copyUser) idle() bool {
+	return u.units == 0 && u.runs == 0 && u.calls == 0 && u.pieces == 0 && u.waiting.len() == 0
 }
 
 // copyCall is a question that was not answered. One of find, token and step is there.
@@ -59,14 +69,6 @@ type copyCall struct {
 	hold  uint64    // sectors that a hold asks for
 	runs  []block.Extent
 	over  bool // there are too many of them
-}
-
-// copyPiece is a read of a part of a reference.
-type copyPiece struct {
-	of   *copyRef
-	head pieceHead
-	buf  []byte
-	p    block.Piece
 }
 
 func newCopyLink(c *CopyClient, conn, raw net.Conn) *copyLink {
@@ -154,7 +156,7 @@ func (l *copyLink) expect(who string, units int) *copyUser {
 func (l *copyLink) gives(u *copyUser, units, runs int) {
 	u.units -= units
 	u.runs -= runs
-	if l.runs -= runs; u.units == 0 && u.runs == 0 && u.calls == 0 && l.users[u.name] == u {
+	if l.runs -= runs; u.idle() && l.users[u.name] == u {
 		delete(l.users, u.name)
 	}
 }
@@ -367,54 +369,8 @@ func (l *copyLink) fits(k *copyCall, e *stepEnd) error {
 	return broke("an answer to question %d that does not fit it", e.call)
 }
 
-// heardData takes the data of a piece, which is read into its place.
-func (l *copyLink) heardData(body []byte) error {
-	id, s, n, err := parseData(body)
-	if err != nil {
-		return err
-	}
-	l.c.mu.Lock()
-	x := l.pieces[id]
-	if x == nil || s == block.OK && int(n) != len(x.buf) {
-		l.c.mu.Unlock()
-		return broke("%d bytes for piece %d", n, id)
-	}
-	delete(l.pieces, id)
-	l.bytes -= int64(len(x.buf))
-	l.pump()
-	l.c.mu.Unlock()
-	if s == block.OK {
-		if _, err = io.ReadFull(l.br, x.buf); err != nil {
-			s = block.Offline
-		} else {
-			l.c.pieces.Add(1)
-			l.c.bytes.Add(uint64(n))
-		}
-	}
-	x.p.Served(s)
-	return err
-}
-
-// pump sends pieces that the window has room for. Preconditions: mu is held.
-func (l *copyLink) pump() {
-	for l.waiting.len() > 0 {
-		x := *l.waiting.first()
-		if len(l.pieces) >= l.mostPieces || len(l.pieces) > 0 && l.bytes+int64(len(x.buf)) > l.window {
-			return
-		}
-		l.waiting.pop()
-		for l.last++; l.pieces[l.last] != nil; l.last++ {
-		}
-		x.head.id = l.last
-		l.pieces[l.last] = x
-		l.bytes += int64(len(x.buf))
-		l.out = x.head.append(l.out)
-		l.sent()
-	}
-}
-
 func (l *copyLink) heardEnded(body []byte) error {
-	id, status, code, err := parseUnit(kindEnded, body)
+	id, why, err := parseEnded(body)
 	if err != nil {
 		return err
 	}
@@ -425,7 +381,7 @@ func (l *copyLink) heardEnded(body []byte) error {
 	}
 	l.c.mu.Unlock()
 	if u != nil {
-		u.end(scsi.CopyEnding{Status: byte(status), Sense: uint32(code)})
+		u.end(why)
 	}
 	return err
 }
@@ -438,8 +394,7 @@ func (l *copyLink) end() {
 	c.link = nil
 	units, calls, pieces := l.units, l.calls, l.pieces
 	l.units, l.calls, l.pieces, l.out = nil, nil, nil, nil
-	waiting := l.waiting
-	l.waiting = ring[*copyPiece]{}
+	waiting := l.unsent()
 	c.mu.Unlock()
 	if len(units) > 0 {
 		c.broken.Add(1)
@@ -460,7 +415,7 @@ func (l *copyLink) end() {
 	for _, x := range pieces {
 		x.p.Served(block.Offline)
 	}
-	for ; waiting.len() > 0; waiting.pop() {
-		(*waiting.first()).p.Served(block.Offline)
+	for _, x := range waiting {
+		x.p.Served(block.Offline)
 	}
 }

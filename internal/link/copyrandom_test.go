@@ -48,11 +48,12 @@ type randomCopies struct {
 	ends map[string]int
 }
 
-// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, over windows of all sizes, of two
-// initiators, beside writes, aborts, resets, logouts, pauses and breaks of the link, take-overs of the source, and a third array
-// that is slow. Of what a command that did not end well would have written, each granule has the old value or the new one; all
-// else has what the model says. Then nothing is held in either array, no initiator has anything of the link, and what came into the
-// caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it is carried out.
+// TestRandomCopiesBetweenArrays: copies by EXTENDED COPY and by tokens from one array to another, over windows of all sizes, of
+// two initiators, beside writes, aborts, resets, logouts, reservations and masks, pauses and breaks of the link, take-overs of
+// the source, and a third array that is slow. Of what a command that did not end well would have written, each granule has the
+// old value or the new one; all else has what the model says. Then nothing is held in either array, no initiator has anything of
+// the link, and what came into the caches went out of them. ARRAYSIM_COPY_SEED repeats what a run asks for, though not when it
+// is carried out.
 func TestRandomCopiesBetweenArrays(t *testing.T) {
 	seed, rounds := rand.Uint64(), 12
 	if s := os.Getenv("ARRAYSIM_COPY_SEED"); s != "" {
@@ -136,6 +137,18 @@ func (r *randomCopies) batch() {
 		}
 		all = append(all, a)
 	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+				r.slow.answer()
+			}
+		}
+	}()
 	switch k := r.rng.IntN(10); {
 	case k == 0:
 		r.tap.cut()
@@ -151,6 +164,12 @@ func (r *randomCopies) batch() {
 	case k == 1:
 		p := place{r.rng.IntN(2), r.rng.IntN(2)}
 		r.host(p.array).Reset(uint64(p.volume))
+	case k == 4:
+		r.tap.pass(-1)
+		r.reserve()
+	case k == 5:
+		r.tap.pass(-1)
+		r.mask()
 	case k < 4 && len(all) > 0:
 		a := all[r.rng.IntN(len(all))]
 		for lun := range uint64(2) {
@@ -158,18 +177,6 @@ func (r *randomCopies) batch() {
 		}
 	}
 	r.tap.pass(-1)
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(5 * time.Millisecond):
-				r.slow.answer()
-			}
-		}
-	}()
 	for _, a := range all {
 		res := a.wait()
 		what := end(res)
@@ -189,7 +196,7 @@ func (r *randomCopies) batch() {
 	r.linked(true)
 	for _, h := range slices.Concat(r.who[0][:], r.who[1][:]) {
 		for lun := range uint64(2) {
-			for range 2 {
+			for range 6 { // of a mask and of a reservation, too
 				h.Do(scsitest.Command{LUN: lun, CDB: make([]byte, 6)})
 			}
 		}

@@ -52,6 +52,9 @@ func (s *Server) allowCopies(all []CopySecret) error {
 			return fmt.Errorf("array %s: %w", p.Name, err)
 		}
 		name := copySecretName(p.Secret)
+		if name == copySecretName(s.cfg.Secret) {
+			return fmt.Errorf("array %s has the secret of this array's nodes, with which it could write as any initiator; give the two arrays a secret of their own", p.Name)
+		}
 		for _, l := range s.lendings {
 			if l.tls.ServerName == name {
 				return fmt.Errorf("arrays %s and %s have the same secret; give each pair of arrays its own", l.name, p.Name)
@@ -86,6 +89,7 @@ func (s *Server) lendingTo(name string) *lending {
 func (s *Server) lend(p *lending, conn *tls.Conn, raw net.Conn) error {
 	buf := make([]byte, maxBody)
 	k, body, err := readMessage(conn, buf)
+	s.know(raw)
 	if err != nil {
 		return err
 	}

@@ -157,8 +157,7 @@ func (r *copyRef) Read(off, n uint64, buf []byte, _ block.Origin, p block.Piece)
 	l.c.mu.Lock()
 	ok := !l.dead && !r.u.left && !r.released && n > 0 && n<<block.SectorShift == uint64(len(buf)) && len(buf) <= copyPieceLen
 	if ok {
-		l.waiting.push(&copyPiece{of: r, head: pieceHead{unit: r.u.id, off: off, length: uint32(n)}, buf: buf, p: p})
-		l.pump()
+		l.want(&copyPiece{of: r, head: pieceHead{unit: r.u.id, off: off, length: uint32(n)}, buf: buf, p: p})
 	}
 	l.c.mu.Unlock()
 	if !ok {
@@ -179,19 +178,19 @@ func (r *copyRef) release() (dropped []*copyPiece) {
 		return nil
 	}
 	r.released = true
-	l := r.u.l
-	l.gives(r.u.by, 0, len(r.runs))
+	by := r.u.by
 	if !r.token {
 		r.u.say(kindRelease, 0, 0)
 	}
-	for range l.waiting.len() {
-		x := *l.waiting.first()
-		if l.waiting.pop(); x.of == r {
+	for range by.waiting.len() {
+		x := *by.waiting.first()
+		if by.waiting.pop(); x.of == r {
 			dropped = append(dropped, x)
 		} else {
-			l.waiting.push(x)
+			by.waiting.push(x)
 		}
 	}
+	r.u.l.gives(by, 0, len(r.runs))
 	return dropped
 }
 

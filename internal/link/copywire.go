@@ -240,10 +240,23 @@ func parseStepEnd(body []byte) (e stepEnd, err error) {
 	if e.unit, err = c.found(); err != nil {
 		return e, err
 	}
-	if e.status > byte(block.Offline) {
+	switch {
+	case e.status > byte(block.Offline):
 		return e, broke("an answer with status %d", e.status)
+	case e.sense != 0 && !fails(uint64(e.sense)):
+		return e, broke("an answer with sense code %06x", e.sense)
+	case e.unit.ok && e.sectors&(1<<e.unit.shift-1) != 0:
+		return e, broke("a token for %d sectors, and blocks of 512 << %d bytes", e.sectors, e.unit.shift)
 	}
 	return e, c.end(kindAnswer)
+}
+
+// fails reports whether a sense code is one of a command that has failed. Hosts take those of other keys for a success, or know
+// no such key.
+func fails(code uint64) bool {
+	const notReady, miscompare = 0x02, 0x0E
+	key := code >> 16
+	return notReady <= key && key <= miscompare
 }
 
 // Runs: the number of a call, then for each run its length in sectors, shifted by two bits, with its state, as varints.
@@ -349,4 +362,24 @@ func parseUnit(k kind, body []byte) (unit, v, w uint64, err error) {
 	c := cursor{b: body}
 	unit, v, w = c.u64(), c.u64(), c.u64()
 	return unit, v, w, c.end(k)
+}
+
+// parseEnded reads how a unit has ended its part. That is the end of a host's command here, which has not been carried out: what
+// a host would take for a success is none of it.
+func parseEnded(body []byte) (unit uint64, why scsi.CopyEnding, err error) {
+	unit, status, code, err := parseUnit(kindEnded, body)
+	if err != nil {
+		return unit, why, err
+	}
+	switch status {
+	case scsi.StatusCheckCondition:
+		if !fails(code) {
+			return unit, why, broke("an end of unit %d with sense code %06x", unit, code)
+		}
+	case scsi.StatusBusy, scsi.StatusReservationConflict, scsi.StatusTaskSetFull, scsi.StatusTaskAborted:
+		code = 0
+	default:
+		return unit, why, broke("an end of unit %d with status %02x", unit, status)
+	}
+	return unit, scsi.CopyEnding{Status: byte(status), Sense: uint32(code)}, nil
 }

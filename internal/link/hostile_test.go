@@ -44,6 +44,12 @@ type peer struct {
 
 func (r *rig) hostile(t *testing.T, id uint16) *peer {
 	t.Helper()
+	return r.meets(t, greeting{Node: Node{ID: id, Name: "hostile", Ports: 1}, process: newIncarnation()})
+}
+
+// meets says hello to the owner, and hears its welcome.
+func (r *rig) meets(t *testing.T, hello greeting) *peer {
+	t.Helper()
 	conf, err := identity([]byte(testSecret))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,6 @@ func (r *rig) hostile(t *testing.T, id uint16) *peer {
 	t.Cleanup(func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(patience))
 	p := &peer{t: t, c: tls.Client(raw, conf)}
-	hello := greeting{Node: Node{ID: id, Name: "hostile", Ports: 1}, process: newIncarnation()}
 	p.send(hello.append(nil, kindHello))
 	k, body, err := readMessage(p.c, make([]byte, maxBody))
 	if err != nil || k != kindWelcome {

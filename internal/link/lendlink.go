@@ -155,6 +155,13 @@ func (l *lendLink) write() error {
 	for {
 		idle := true
 		for {
+			select { // there may be no end of what is to be sent
+			case <-t.C:
+				if !l.look(probes) {
+					return errHeld
+				}
+			default:
+			}
 			o, ok := l.next()
 			if !ok {
 				break
@@ -188,12 +195,21 @@ func (l *lendLink) write() error {
 				return err
 			}
 		}
-		for i := range probes {
-			if !probes[i].look(l.from[i].exec, l.busy()) {
-				return errHeld
-			}
+		if !l.look(probes) {
+			return errHeld
 		}
 	}
+}
+
+// look looks whether the executors take messages; false: one does not.
+func (l *lendLink) look(probes []probe) bool {
+	busy := l.busy()
+	for i := range probes {
+		if !probes[i].look(l.from[i].exec, busy, l.s.times.held) {
+			return false
+		}
+	}
+	return true
 }
 
 // busy reports whether anything is lent or asked.
@@ -209,11 +225,11 @@ type probe struct {
 	answered *atomic.Bool // nil: it was not asked
 }
 
-// look returns false where a message has not been taken for heldTime.
-func (p *probe) look(x block.Executor, ask bool) bool {
+// look returns false where a message has not been taken for so long.
+func (p *probe) look(x block.Executor, ask bool, held time.Duration) bool {
 	switch {
 	case p.answered != nil && !p.answered.Load():
-		return time.Since(p.asked) < heldTime
+		return time.Since(p.asked) < held
 	case ask:
 		done := new(atomic.Bool)
 		p.asked, p.answered = time.Now(), done

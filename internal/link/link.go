@@ -126,7 +126,7 @@ const (
 	maxTransfer    = 64 << 20  // Data-Out or Data-In of one command, each
 	maxPauses      = 16        // that a node has not answered
 	maxManages     = 4096      // task management functions in progress
-	maxStrangers   = 16        // connections that have not proved that they have the secret
+	maxStrangers   = 16        // connections that have not proved that they have the secret, or not said who they are
 	maxTargets     = 16
 	chunkLen       = 256 << 10
 

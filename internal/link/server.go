@@ -41,11 +41,14 @@ type ServerConfig struct {
 }
 
 // times are the times of a link, see the constants.
-type times struct{ ping, silent, fresh, hold, away, retry time.Duration }
+type times struct{ ping, silent, fresh, hold, away, retry, held time.Duration }
 
 func (t times) filled() times {
 	if t == (times{}) {
-		return times{pingTime, silentTime, freshTime, holdTime, awayTime, retryTime}
+		return times{pingTime, silentTime, freshTime, holdTime, awayTime, retryTime, heldTime}
+	}
+	if t.held == 0 {
+		t.held = heldTime
 	}
 	return t
 }
@@ -190,10 +193,10 @@ func (s *Server) isClosing() bool {
 // accept makes a link of a connection, and serves it to its end.
 func (s *Server) accept(raw net.Conn) {
 	defer raw.Close()
+	defer s.know(raw)
 	raw.SetDeadline(time.Now().Add(handshakeTime))
 	conn := tls.Server(raw, s.tls)
 	err := conn.Handshake()
-	s.know(raw)
 	var l *serverLink
 	if err == nil {
 		if p := s.lendingTo(conn.ConnectionState().ServerName); p != nil {
@@ -216,6 +219,7 @@ func (s *Server) accept(raw net.Conn) {
 func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 	buf := make([]byte, maxBody)
 	k, body, err := readMessage(conn, buf)
+	s.know(raw)
 	if err != nil {
 		return nil, err
 	}

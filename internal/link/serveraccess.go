@@ -58,11 +58,12 @@ func (s *Server) setAccess(n *nodeState, node Node, linked bool) {
 		t.Exec().Lock()
 		for _, g := range t.Groups() {
 			port := int(g.ID) - int(FirstPort(node.ID))
-			if port < 0 || port >= node.Ports {
+			gone := port >= node.Ports // the node had it at an earlier link
+			if port < 0 || port >= portsOfNode || gone && g.State == scsi.AccessUnavailable {
 				continue
 			}
 			key, state := [2]int{i, port}, scsi.AccessUnavailable
-			if linked {
+			if linked && !gone {
 				if g.State != scsi.AccessUnavailable {
 					continue
 				}
@@ -82,7 +83,7 @@ func (s *Server) setAccess(n *nodeState, node Node, linked bool) {
 	}
 }
 
-// stranger is a connection that has not proved that it has the secret.
+// stranger is a connection that has not proved that it has the secret, or not said who it is.
 type stranger struct {
 	conn net.Conn
 	host string
@@ -94,6 +95,10 @@ func (s *Server) meet(conn net.Conn) {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing { // who closes all strangers has been here
+		conn.Close()
+		return
+	}
 	s.strangers = append(s.strangers, stranger{conn, host})
 	if len(s.strangers) <= maxStrangers {
 		return

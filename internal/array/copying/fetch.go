@@ -56,16 +56,16 @@ type fetchFns struct{ serve, late, back, overdue, again, unwant, nothing func() 
 
 // arrears are the fetches of an engine that one array has not given back.
 type arrears struct {
-	home  block.Executor
+	of    any // Source.of
 	n     int
 	heard int64 // when the first was given up, or the last came back
 }
 
-func (e *Engine) arrears(home block.Executor) *arrears {
-	i := slices.IndexFunc(e.owing, func(a arrears) bool { return a.home == home })
+func (e *Engine) arrears(of any) *arrears {
+	i := slices.IndexFunc(e.owing, func(a arrears) bool { return a.of == of })
 	if i < 0 {
 		i = len(e.owing)
-		e.owing = append(e.owing, arrears{home: home})
+		e.owing = append(e.owing, arrears{of: of})
 	}
 	return &e.owing[i]
 }
@@ -73,7 +73,7 @@ func (e *Engine) arrears(home block.Executor) *arrears {
 // Fetch reads sectors of a source. Done is called perhaps at once, when the source has long not
 // answered; then there is no fetch.
 func (e *Engine) Fetch(here block.Executor, s *Source, w Want) *Fetch {
-	if a := e.arrears(s.home); a.n >= maxStale || a.n >= maxSilent && here.Now()-a.heard >= patience {
+	if a := e.arrears(s.of()); a.n >= maxStale || a.n >= maxSilent && here.Now()-a.heard >= patience {
 		w.Done(w.Buf, block.Offline)
 		return nil
 	}
@@ -118,7 +118,7 @@ func (f *Fetch) Served(s block.Status) {
 func (f *Fetch) back() {
 	e, done, buf := f.e, f.Done, f.Buf
 	if f.stale { // a message to it may still be on its way, so it is not used again
-		a := e.arrears(f.src.home)
+		a := e.arrears(f.src.of())
 		a.n, a.heard = a.n-1, f.here.Now()
 		e.PutBuf(buf)
 		return
@@ -166,7 +166,7 @@ func (f *Fetch) Forget() {
 // giveUp leaves the fetch and its buffer to the message. A read that has not begun does not begin.
 func (f *Fetch) giveUp() {
 	f.stale = true
-	a := f.e.arrears(f.src.home)
+	a := f.e.arrears(f.src.of())
 	if a.n++; a.n == 1 {
 		a.heard = f.here.Now()
 	}

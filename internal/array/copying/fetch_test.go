@@ -143,3 +143,58 @@ func TestUnwantedWhileAsked(t *testing.T) {
 		t.Errorf("they ended with %v", ended)
 	}
 }
+
+// remote is a reference of another array, whose pieces the test serves.
+type remote struct {
+	home  block.Executor
+	array any
+	asked []block.Piece
+}
+
+func (*remote) Sectors() uint64                                { return 8 }
+func (*remote) Release()                                       {}
+func (*remote) States(uint64, uint64, func(block.Extent) bool) {}
+func (r *remote) Home() block.Executor                         { return r.home }
+func (r *remote) Array() any                                   { return r.array }
+func (r *remote) Read(_, _ uint64, _ []byte, _ block.Origin, p block.Piece) {
+	r.asked = append(r.asked, p)
+}
+
+// TestSilentArray: an array that has not given maxSilent reads back is not asked for more, and another one is, though the same
+// executor asks both.
+func TestSilentArray(t *testing.T) {
+	var here block.Virtual
+	silent, other := &remote{home: &here, array: "silent"}, &remote{home: &here, array: "other"}
+	var e Engine
+	refused := 0
+	fetch := func(r *remote) *Fetch {
+		return e.Fetch(&here, FromRemote(r), Want{Buf: make([]byte, 4096), Done: func(_ []byte, s block.Status) {
+			if s == block.Offline {
+				refused++
+			}
+		}})
+	}
+	for range maxSilent {
+		f := fetch(silent)
+		here.RunUntil(here.Now()) // it is asked
+		f.Forget()
+	}
+	here.RunUntil(here.Now() + patience)
+	if fetch(silent) != nil || refused != 1 {
+		t.Error("an array that is silent is asked for more")
+	}
+	if fetch(other) == nil {
+		t.Error("an array is not asked because of another one, which is silent")
+	}
+	here.RunUntil(here.Now())
+	for _, p := range append(silent.asked, other.asked...) {
+		if p.Unwanted() == (len(other.asked) == 1 && p == other.asked[0]) {
+			t.Error("a piece that was forgotten is wanted, or the other way round")
+		}
+		p.Served(block.Cancelled)
+	}
+	here.RunUntil(here.Now())
+	if fetch(silent) == nil {
+		t.Error("an array that has given all reads back is not asked")
+	}
+}

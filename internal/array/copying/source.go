@@ -47,6 +47,7 @@ type Source struct {
 	RunList
 	lender Lender
 	home   block.Executor
+	array  any // which has it; nil: that of the executor
 	back   func()
 }
 
@@ -58,6 +59,14 @@ func (s *Source) Lost() bool { return false }
 // Lend makes a Source of a reference of the executor home, which is held. back is called there when it is released.
 func Lend(home block.Executor, lender Lender, runs *hold.Ref, back func()) *Source {
 	return &Source{RunList: offsets{runs.View()}, lender: lender, home: home, back: back}
+}
+
+// of tells the array that has the reference from others. One executor asks all that are elsewhere.
+func (s *Source) of() any {
+	if s.array != nil {
+		return s.array
+	}
+	return s.home
 }
 
 // Lender returns whose reference it is: its own array needs no messages. Who does not hold its
@@ -146,7 +155,7 @@ func (c intact) Served(s block.Status) {
 
 // FromRemote makes a Source of a reference of another array, which stays the caller's.
 func FromRemote(r block.Remote) *Source {
-	return &Source{RunList: remoteRuns{r}, lender: remoteLender{r}, home: r.Home(), back: r.Release}
+	return &Source{RunList: remoteRuns{r}, lender: remoteLender{r}, home: r.Home(), array: r.Array(), back: r.Release}
 }
 
 // remoteRuns are offsets of a reference of another array.

@@ -72,10 +72,11 @@ type linkedUnit struct {
 // foreign is a reference of another array, as devices of this one read it.
 type foreign struct {
 	block.Readable
-	home block.Executor
+	of *linkedArray
 }
 
-func (f foreign) Home() block.Executor { return f.home }
+func (f foreign) Home() block.Executor { return f.of.m.t.Exec() }
+func (f foreign) Array() any           { return f.of }
 
 // admit takes a unit of the other array, and hears what ends it.
 func (p *linkedArray) admit(u ArrayUnit) *linkedUnit {
@@ -121,7 +122,7 @@ func (p *linkedArray) borrow(who copysource.Caller, token []byte, answer func(fa
 	p.a.Borrow(Initiator{Name: who.Initiator, Port: who.Port}, sha256.Sum256(token), func(u ArrayUnit, ref block.Readable, why uint32) {
 		k := farToken{why: sense.Code(why)}
 		if u != nil {
-			k = farToken{g: p.admit(u), ref: foreign{ref, p.m.t.Exec()}, sectors: ref.Sectors()}
+			k = farToken{g: p.admit(u), ref: foreign{ref, p}, sectors: ref.Sectors()}
 		}
 		p.m.tell(func() { answer(k) })
 	})
@@ -136,7 +137,7 @@ func (l *linkedUnit) ask(q *question, answer func(copysource.Reply), _ func()) {
 	heard := func(a Answer) {
 		r := copysource.Reply{Status: a.Status, Gone: a.Gone, SAM: a.SAM, Sense: sense.Data{Code: sense.Code(a.Sense)}}
 		if a.Ref != nil {
-			r.Ref = foreign{a.Ref, m.t.Exec()}
+			r.Ref = foreign{a.Ref, l.of}
 		}
 		m.tell(func() { answer(r) })
 	}

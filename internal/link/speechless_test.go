@@ -1,0 +1,85 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// TestSpeechless: who has a secret, of nodes or of arrays, and does not say who it is keeps no stop waiting.
+func TestSpeechless(t *testing.T) {
+	r := newCopyRig(t)
+	r.tap.mu.Lock()
+	to := r.tap.to
+	r.tap.mu.Unlock()
+	for _, c := range []struct{ secret, name string }{{testSecret, ""}, {copySecret, copySecretName([]byte(copySecret))}} {
+		conf, err := identity([]byte(c.secret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf.ServerName = c.name
+		conn, err := tls.Dial("tcp", to, conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		time.Sleep(50 * time.Millisecond) // for the other end of the handshake
+	}
+	began := time.Now()
+	if !r.server.Shutdown(context.Background()) {
+		t.Error("the server has not ended")
+	}
+	if took := time.Since(began); took > handshakeTime/2 {
+		t.Errorf("the end of the server took %v", took)
+	}
+	late, other := net.Pipe() // it was accepted before that
+	defer other.Close()
+	r.server.meet(late)
+	if late.SetDeadline(time.Now()) == nil {
+		t.Error("a connection that came at the end goes on")
+	}
+}
+
+// TestFewerPorts: a node that links again with fewer target ports than it had is not shown with those that it has no more.
+func TestFewerPorts(t *testing.T) {
+	r := newRig(t, unhurried)
+	const id = 3
+	link := func(ports int) net.Conn {
+		t.Helper()
+		p := r.meets(t, greeting{Node: Node{ID: id, Name: "c", Ports: ports}, process: newIncarnation()})
+		p.send(appendEmpty(nil, kindReady))
+		return p.c
+	}
+	shown := func(port int) scsi.AccessState {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		for _, g := range r.target.Groups() {
+			if int(g.ID) == int(FirstPort(id))+port {
+				return g.State
+			}
+		}
+		return scsi.AccessUnavailable
+	}
+	c := link(2)
+	r.poll("both ports", func() bool { return shown(0) == scsi.AccessNonOptimized && shown(1) == scsi.AccessNonOptimized })
+	c.Close()
+	r.poll("the end of the link", func() bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return r.server.links[id] == nil
+	})
+	c = link(1)
+	r.poll("one port alone", func() bool { return shown(0) == scsi.AccessNonOptimized && shown(1) == scsi.AccessUnavailable })
+	c.Close()
+	r.poll("the end of the link", func() bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return r.server.links[id] == nil
+	})
+	link(2)
+	r.poll("both ports again", func() bool { return shown(0) == scsi.AccessNonOptimized && shown(1) == scsi.AccessNonOptimized })
+}
