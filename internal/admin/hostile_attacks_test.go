@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"strings"
+	"testing"
 	"time"
 )
 
@@ -309,4 +312,46 @@ func (h *hostile) requests() error {
 		}
 	}
 	return errors.New("no request is refused")
+}
+
+// bodies: requests whose head, or whose body, does not come, on more connections than there may be.
+func (h *hostile) bodies() error {
+	for n := range 300 {
+		nc, err := net.Dial("tcp", h.r.d.metricsAddr.String())
+		if err != nil {
+			return err
+		}
+		h.conns = append(h.conns, nc)
+		head := fmt.Sprintf("POST /api/v1/volumes HTTP/1.1\r\nHost: %s\r\nContent-Length: 100\r\n", h.r.d.metricsAddr)
+		if n%2 == 0 {
+			head += "\r\n"
+		}
+		_, _ = nc.Write([]byte(head)) // it may be closed already
+	}
+	closed := h.conns[1] // whose head is not complete: only for room it ends now
+	closed.SetReadDeadline(time.Now().Add(8 * time.Second))
+	if _, err := closed.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("no connection is closed for others")
+	}
+	return nil
+}
+
+// limitsOf returns the first cells of the table of docs/limits.md.
+func limitsOf(t *testing.T) (rows []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 || strings.Contains(cells[1], "---") || strings.TrimSpace(cells[1]) == "what" {
+			continue
+		}
+		rows = append(rows, strings.TrimSpace(cells[1]))
+	}
+	if len(rows) < 20 {
+		t.Fatalf("docs/limits.md has %d rows: they are not found", len(rows))
+	}
+	return rows
 }

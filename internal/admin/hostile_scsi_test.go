@@ -12,13 +12,13 @@ import (
 // registrations: on a unit that the honest host uses too, as many as it keeps.
 func (h *hostile) registrations() error {
 	be := binary.BigEndian
-	for k := range 40 {
+	for range 40 {
 		s := h.session().ready(lunMine)
 		list := make([]byte, 28, 8192)
 		be.PutUint64(list[8:], 1)
 		list[20] = 0x08 // SPEC_I_PT
 		for i := range 100 {
-			name := fmt.Appendf(nil, "iqn.2026-01.host:r%03d%03d,i,0x000000000001\x00", k, i)
+			name := fmt.Appendf(nil, "iqn.2026-01.host:r%03d%03d,i,0x000000000001\x00", h.n, i)
 			for len(name)%4 != 0 {
 				name = append(name, 0)
 			}
