@@ -168,7 +168,7 @@ func TestNoPageIsLost(t *testing.T) {
 			for _, k := range keys {
 				v, err := l.ReadNow([]byte(k))
 				if !(lost[0][k] && lost[1][k]) && (err != nil || string(v) != fmt.Sprintf("page %x", k)) {
-					t.Fatalf("case %d, -seed %d, start %d: page %x is lost: %v; damage %x", n, seed, round, k, err, lost)
+					t.Fatalf("case %d, -seed %d, start %d: page %x is lost: %v; damage %v", n, seed, round, k, err, lost)
 				}
 			}
 		}
