@@ -36,10 +36,10 @@ func TestManyConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const most = 8
-	c := &crowd{Listener: l, most: most}
+	const limit = 8
+	b := &boundedListener{Listener: l, limit: limit}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })}
-	go s.Serve(c)
+	go s.Serve(b)
 	t.Cleanup(func() { s.Close() })
 	honest := dialFrom(t, "127.0.0.2", l.Addr().String())
 	r := bufio.NewReader(honest)
@@ -56,20 +56,20 @@ func TestManyConnections(t *testing.T) {
 	}
 	ask()
 	var mute []net.Conn
-	for range 3 * most {
+	for range 3 * limit {
 		mute = append(mute, dialFrom(t, "127.0.0.1", l.Addr().String()))
 	}
-	for _, nc := range mute[:2*most] { // one of the others is honest's
+	for _, nc := range mute[:2*limit] { // one of the others is honest's
 		if !ends(nc) {
 			t.Fatal("an old connection that says nothing stays, of more than there may be")
 		}
 	}
 	ask()
-	c.mu.Lock()
-	open := len(c.open)
-	c.mu.Unlock()
-	if open != most {
-		t.Errorf("%d connections are open, want %d", open, most)
+	b.mu.Lock()
+	open := len(b.open)
+	b.mu.Unlock()
+	if open != limit {
+		t.Errorf("%d connections are open, want %d", open, limit)
 	}
 	honest.Close()
 	for _, nc := range mute {
@@ -79,9 +79,9 @@ func TestManyConnections(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d connections are open that ended", open)
 		}
-		c.mu.Lock()
-		open = len(c.open)
-		c.mu.Unlock()
+		b.mu.Lock()
+		open = len(b.open)
+		b.mu.Unlock()
 	}
 }
 
