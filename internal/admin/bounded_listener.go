@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 )
@@ -9,8 +10,9 @@ import (
 // maxPageConnections bounds the connections to the page, the interface and the metrics.
 const maxPageConnections = 256
 
-// boundedListener is a listener that keeps a bounded number of connections open. Where there are too many, the oldest one of
-// the address that has the most of them is closed: who opens many keeps nobody else out.
+// boundedListener is a listener that keeps a bounded number of connections open. Where there are too many, one of the address
+// that has the most of them is closed: who opens many keeps nobody else out. It is the oldest one without a request under way,
+// or else the oldest: a proxy, behind which all have one address, has idle ones, and asks again by another one.
 type boundedListener struct {
 	net.Listener
 	limit int
@@ -24,6 +26,7 @@ type boundedConn struct {
 	net.Conn
 	listener *boundedListener
 	host     string
+	active   bool // a request is under way; guarded by listener.mu
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -32,7 +35,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-	c := &boundedConn{conn, l, host}
+	c := &boundedConn{Conn: conn, listener: l, host: host}
 	if victim := l.add(c); victim != nil {
 		victim.Conn.Close()
 	}
@@ -52,10 +55,31 @@ func (l *boundedListener) add(c *boundedConn) (victim *boundedConn) {
 		byHost[x.host]++
 		most = max(most, byHost[x.host])
 	}
-	i := slices.IndexFunc(l.open, func(x *boundedConn) bool { return byHost[x.host] == most })
+	i := slices.IndexFunc(l.open, func(x *boundedConn) bool { return byHost[x.host] == most && !x.active && x != c })
+	if i < 0 {
+		i = slices.IndexFunc(l.open, func(x *boundedConn) bool { return byHost[x.host] == most })
+	}
 	victim = l.open[i]
 	l.open = slices.Delete(l.open, i, i+1)
 	return victim
+}
+
+// note is the server's ConnState.
+func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
+	if c, ok := nc.(*boundedConn); ok {
+		l.mu.Lock()
+		c.active = state == http.StateActive
+		l.mu.Unlock()
+	}
+}
+
+// CloseWrite lets the server end an answer before it closes the connection: what a client has sent and nobody has read would
+// have the kernel reset the connection, and the answer might be lost.
+func (c *boundedConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
 }
 
 // Close implements net.Conn.
