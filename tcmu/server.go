@@ -21,6 +21,9 @@ type Options struct {
 	// progress, and how long Start waits for the devices that it takes over; 0 means
 	// 30 seconds, after which initiators have given up too.
 	CloseTimeout time.Duration
+	// Hurry, once closed, has Start wait no longer for the devices that it takes over. It
+	// leaves the kernel as it ought to be. For Run there is [Server.Hurry].
+	Hurry <-chan struct{}
 
 	grace time.Duration // defaultGrace; tests have less
 }
@@ -167,10 +170,12 @@ func (s *Server) resumeAll(present []Info) {
 	for _, end := range ends {
 		select {
 		case <-end:
+			continue
+		case <-s.opt.Hurry:
 		case <-ctx.Done():
-			s.log.Error("devices are not served yet: their handlers do not open", "devices", s.unanswered())
-			return
 		}
+		s.log.Error("devices are not served yet: their handlers do not open", "devices", s.unanswered())
+		return
 	}
 }
 
