@@ -228,9 +228,13 @@ func TestStartThatIsHurried(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	end := make(chan error, 1)
 	go func() { end <- s.Run(ctx) }()
-	sub.let()
 	cancel()
+	s.Hurry()
 	comes(t, "the end", end)
+	w.unblocked()
+	if v := w.value(w.folder("a") + "/action/block_dev"); v != "0" {
+		t.Errorf("the device that does not open is left with block_dev=%s", v)
+	}
 }
 
 // TestHurry: a server that is to end at once waits for no command, and leaves the kernel and the device as they ought to be.
