@@ -6,7 +6,7 @@
 `go test` is silent about a test that skips itself, so that one that never runs looks as one that passed. This runs it
 with -json, prints the line of each package and the output of what failed, and at the end a line for each reason, as
 pytest has it, and the sums. Cases of a test (t.Run) count like tests. The exit status is that of `go test`, and 1
-where no test ran at all.
+where there was no test at all.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Package:
 
     output: dict[str, list[str]] = field(default_factory=dict)  # of each test that has not passed
     last: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT))
+    running: set[str] = field(default_factory=set)  # tests that have begun and not ended
+    ended: bool = False
     failed: bool = False  # a test of it did
     line: str = ""  # what go says of it where it fails
 
@@ -55,6 +57,11 @@ class Report:
             return [line]
         name, test = event.get("Package", ""), event.get("Test", "")
         package = self.packages.setdefault(name, Package())
+        if action == "run":
+            package.running.add(test)
+        elif action in ("pass", "skip", "fail"):
+            package.running.discard(test)
+            package.ended |= not test
         if action == "build-output" or (action == "output" and not test):
             return self.of_package(package, event["Output"])
         if action == "output":
@@ -98,6 +105,14 @@ class Report:
             said += sorted(lines, key=lambda s: not re.match(r" *--- ", s))  # how it ended comes first
         return [*said, package.line]
 
+    def cut(self) -> Iterable[str]:
+        """Return what the packages said that have not ended, as where go itself was killed: nobody else says it."""
+        for name, package in self.packages.items():
+            if name and not package.ended:
+                names = sorted(t for t in package.running if not any(u.startswith(t + "/") for u in package.running))
+                package.line = f"CUT\t{name}: it did not end; under way: {', '.join(names) or 'no test'}\n"
+                yield from self.broken(package)
+
     def summary(self) -> list[str]:
         """Return the lines at the end."""
         lines = []
@@ -121,9 +136,9 @@ def main() -> int:
         for line in go.stdout:
             for text in report.take(line):
                 print(text, end="", flush=True)
-    for text in report.summary():
+    for text in [*(report.cut() if go.returncode else []), *report.summary()]:
         print(text, end="")
-    if go.returncode == 0 and report.counts["passed"] == 0:
+    if go.returncode == 0 and not any(report.counts.values()):
         print("no test ran: the packages have none, or the selection leaves none of them")
         return 1
     return go.returncode

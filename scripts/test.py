@@ -167,8 +167,8 @@ class Part:
 
 #: How pytest, here and in a guest, gotest.py and the scripts of lint say that something was skipped.
 SKIPPED = re.compile(r"\bSKIPPED \[(\d+)\] (.+)")
-#: The sums of pytest where there is nothing but what was skipped.
-NOTHING_ELSE = re.compile(r"^=* ?\d+ skipped(, \d+ deselected)? in ", re.MULTILINE)
+#: The sums of pytest, and of gotest.py, where there is nothing but what was skipped.
+NOTHING_ELSE = re.compile(r"^(=* ?\d+ skipped(, \d+ deselected)? in |0 passed, \d+ skipped$)", re.MULTILINE)
 
 
 def skipped(text: str) -> tuple[list[tuple[int, str]], bool]:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -162,7 +164,52 @@ func (s *Server) endDevices() error {
 		}
 	}
 	if hang {
-		errs = append(errs, errHangs)
+		errs = append(errs, s.unblockAll(), errHangs)
+	}
+	return errors.Join(errs...)
+}
+
+// block has the kernel refuse commands of a device as BUSY for a while, unless the server has ended.
+func (s *Server) block(i Info) error {
+	s.mu.Lock()
+	s.blocked[i.Minor] = i
+	s.mu.Unlock()
+	err := s.tree.blockDev(i, true)
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over { // unblockAll may have come before
+		return errors.Join(syscall.ESHUTDOWN, err, s.unblock(i))
+	}
+	return err
+}
+
+func (s *Server) unblock(i Info) error {
+	err := s.tree.blockDev(i, false)
+	s.mu.Lock()
+	delete(s.blocked, i.Minor)
+	s.mu.Unlock()
+	return err
+}
+
+// unblockAll unblocks the devices whose handlers hang while they open or close: their commands wait for the next server.
+func (s *Server) unblockAll() error {
+	s.mu.Lock()
+	left := slices.Collect(maps.Values(s.blocked))
+	s.mu.Unlock()
+	end := make(chan error, len(left))
+	for _, i := range left {
+		go func() { end <- s.unblock(i) }()
+	}
+	late := time.After(min(s.opt.grace, hurryGrace))
+	var errs []error
+	for range left {
+		select {
+		case err := <-end:
+			errs = append(errs, err)
+		case <-late:
+			return errors.Join(append(errs, errors.New("tcmu: a device stays blocked: that hangs in the kernel"))...)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -207,6 +207,36 @@ func TestStartBesideAnOpening(t *testing.T) {
 	comes(t, "the end", end)
 }
 
+// TestStartThatIsHurried: a start that is to end at once waits for no device, and does not leave the kernel blocked.
+func TestStartThatIsHurried(t *testing.T) {
+	w := newWorld(t)
+	sub := newOpener(w)
+	w.device(1, "a/test/slow")
+	hurry := make(chan struct{})
+	started := make(chan *Server, 1)
+	go func() {
+		s, err := start(Options{Subtypes: []Subtype{sub}, CloseTimeout: time.Hour, Hurry: hurry, grace: patience}, w.root, w, w.open)
+		if err != nil {
+			t.Error(err)
+		}
+		started <- s
+	}()
+	comes(t, "the opening", sub.got)
+	close(hurry)
+	s := comes(t, "the start", started)
+	w.unblocked()
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() { end <- s.Run(ctx) }()
+	cancel()
+	s.Hurry()
+	comes(t, "the end", end)
+	w.unblocked()
+	if v := w.value(w.folder("a") + "/action/block_dev"); v != "0" {
+		t.Errorf("the device that does not open is left with block_dev=%s", v)
+	}
+}
+
 // TestHurry: a server that is to end at once waits for no command, and leaves the kernel and the device as they ought to be.
 func TestHurry(t *testing.T) {
 	w := newWorld(t)

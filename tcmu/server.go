@@ -21,6 +21,9 @@ type Options struct {
 	// progress, and how long Start waits for the devices that it takes over; 0 means
 	// 30 seconds, after which initiators have given up too.
 	CloseTimeout time.Duration
+	// Hurry, once closed, has Start wait no longer for the devices that it takes over. It
+	// leaves the kernel as it ought to be. For Run there is [Server.Hurry].
+	Hurry <-chan struct{}
 
 	grace time.Duration // defaultGrace; tests have less
 }
@@ -47,6 +50,7 @@ type Server struct {
 	over    bool                     // guarded by mu: no device is served from now on
 	repairs map[uint32]*repairs      // guarded by mu; by minor
 	devices map[uint32]*Device       // guarded by mu; by minor
+	blocked map[uint32]Info          // guarded by mu; by minor: while the device is taken over, or its ring is repaired
 	busy    map[uint32]chan struct{} // guarded by mu; by minor: closed when the last event of it is dealt with
 	work    sync.WaitGroup           // events
 	serving sync.WaitGroup           // rings
@@ -97,7 +101,7 @@ func Start(opt Options) (*Server, error) {
 
 func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)) (*Server, error) {
 	s := &Server{opt: opt, log: opt.Log, tree: root, nl: nl, link: link,
-		repairs: map[uint32]*repairs{}, devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
+		repairs: map[uint32]*repairs{}, devices: map[uint32]*Device{}, blocked: map[uint32]Info{}, busy: map[uint32]chan struct{}{}}
 	s.calm, s.hurry = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -167,10 +171,12 @@ func (s *Server) resumeAll(present []Info) {
 	for _, end := range ends {
 		select {
 		case <-end:
+			continue
+		case <-s.opt.Hurry:
 		case <-ctx.Done():
-			s.log.Error("devices are not served yet: their handlers do not open", "devices", s.unanswered())
-			return
 		}
+		s.log.Error("devices are not served yet: their handlers do not open", "devices", s.unanswered())
+		return
 	}
 }
 
@@ -401,7 +407,7 @@ func (s *Server) repair(d *Device, st Subtype) {
 }
 
 func (s *Server) restart(d *Device, i Info, st Subtype) error {
-	blocked := s.tree.blockDev(i, true)
+	blocked := s.block(i)
 	ctx, cancel := context.WithTimeout(s.calm, s.opt.CloseTimeout)
 	defer cancel()
 	closed := d.Close(ctx) // in any case: nobody else knows of it any more
@@ -409,7 +415,7 @@ func (s *Server) restart(d *Device, i Info, st Subtype) error {
 	case blocked != nil:
 		return errors.Join(fmt.Errorf("blocking the device: %w", blocked), closed)
 	case closed != nil:
-		return errors.Join(closed, s.tree.blockDev(i, false))
+		return errors.Join(closed, s.unblock(i))
 	}
 	return s.resume(i, st)
 }
@@ -421,11 +427,11 @@ func (s *Server) resume(i Info, st Subtype) (err error) {
 	if err := s.tree.complement(&i); err != nil {
 		return err
 	}
-	if err := s.tree.blockDev(i, true); err != nil {
+	if err := s.block(i); err != nil {
 		return fmt.Errorf("blocking the device: %w", err)
 	}
 	defer func() {
-		if e := s.tree.blockDev(i, false); e != nil {
+		if e := s.unblock(i); e != nil {
 			err = errors.Join(err, fmt.Errorf("unblocking the device: %w", e))
 		}
 	}()

@@ -95,7 +95,8 @@ def clone_while_counted(tmp: Path, size: int, *forms: str) -> dict[str, Path]:
                 if form == "iostats":
                     argv += ["--format", form]
                 jobs.append(subprocess.Popen([str(a) for a in (binary(), *argv)]))
-            while not all(out.exists() for out in outs.values()):  # made when the first reading is there
+            # Made when the first reading is there; a file has its name only when the export has ended.
+            while not all(out.exists() or list(tmp.glob(f"{out.name}.*.part")) for out in outs.values()):
                 assert all(job.poll() is None for job in jobs), "an export has ended"
                 time.sleep(0.05)
             time.sleep(3)

@@ -41,7 +41,8 @@ portal        59.9 SKIPPED [2] tests/vm/test_portal.py:9: no such module
 
 
 def test_what_was_skipped_is_counted_and_listed(parts: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = {"go": GO, "tools": TOOLS, "rados": CLUSTER, "vm": GUEST, "build": "building bin/arraysim"}
+    none = "SKIPPED [4] internal/x: TestA: no librados\n0 passed, 4 skipped"
+    outputs = {"go": GO, "tools": TOOLS, "rados": CLUSTER, "vm": GUEST, "c": none, "build": "building bin/arraysim"}
     made = [parts.Part(name, ["echo", said], 60) for name, said in outputs.items()]
     runner = parts.Runner(made, 2)
     assert runner.run()
@@ -51,10 +52,11 @@ def test_what_was_skipped_is_counted_and_listed(parts: ModuleType, capsys: pytes
         "tools": "passed, 1 skipped",
         "rados": "skipped",
         "vm": "passed, 2 skipped",
+        "c": "skipped",
         "build": "passed",
     }
     listed = runner.left_out()
-    assert listed.startswith("16 skipped:\n")
+    assert listed.startswith("20 skipped:\n")
     for name, why in {"go": "left to the proof", "tools": "systemd is", "rados": "Ceph is", "vm": "no such"}.items():
         assert [line for line in listed.splitlines() if line.split()[0] == name and why in line], listed
     assert "-- rados: skipped after" in capsys.readouterr().out
@@ -139,9 +141,33 @@ def test_a_package_that_fails_says_why(said: list[tuple[str, str, str]], shown: 
 def test_no_test_at_all_fails(tmp_path: Path) -> None:
     """A selection that leaves nothing, and a package without tests, prove nothing; the status of go test is kept."""
     go = tmp_path / "go"
-    for status, test, want in ((0, "", 1), (0, '"Test":"TestA",', 0), (2, '"Test":"TestA",', 2)):
-        go.write_text(f'#!/bin/sh\necho \'{{"Action":"pass",{test}"Package":"x"}}\'; exit {status}\n')
+    one = '"Test":"TestA",'
+    for status, action, test, want in (
+        (0, "pass", "", 1),
+        (0, "pass", one, 0),
+        (0, "skip", one, 0),  # it is there, and says why it does not run here
+        (2, "pass", one, 2),
+    ):
+        go.write_text(f'#!/bin/sh\necho \'{{"Action":"{action}",{test}"Package":"x"}}\'; exit {status}\n')
         go.chmod(0o755)
         r = subprocess.run([REPO / "scripts" / "gotest.py", go, "test", "x"], capture_output=True, text=True)
         assert r.returncode == want, r
         assert ("no test ran" in r.stdout) == (want == 1)
+
+
+def test_a_killed_go_says_what_was_under_way(tmp_path: Path) -> None:
+    """Its packages have no end, so that nothing else would say which test it was, as where the memory is not enough."""
+    said = [
+        *PASSED,
+        ("run", "TestE", ""),
+        ("output", "TestE", "=== RUN   TestE\n"),
+        ("run", "TestE/long", ""),
+        ("output", "TestE/long", "    e_test.go:5: seed 7\n"),
+    ]
+    go = tmp_path / "go"
+    go.write_text(f"#!/bin/sh\ncat <<'END'\n{''.join(events(*said))}END\nkill -KILL $$\n")
+    go.chmod(0o755)
+    r = subprocess.run([REPO / "scripts" / "gotest.py", go, "test", "x"], capture_output=True, text=True)
+    assert r.returncode not in (0, 2), r
+    cut = "CUT\texample.org/a/b/internal/x: it did not end; under way: TestE/long"
+    assert r.stdout.splitlines() == ["    e_test.go:5: seed 7", cut, "1 passed, 0 skipped"]

@@ -18,6 +18,7 @@ import (
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/size"
+	"github.com/arraysim/arraysim/internal/tidy"
 	"github.com/arraysim/arraysim/internal/zerobench"
 )
 
@@ -173,11 +174,7 @@ func drawChart(path string, r *zerobench.Result) error {
 		at, latency = append(at, p.Seconds), append(latency, p.LatencyMS)
 	}
 	title := fmt.Sprintf("%s disk of %s, VAAI %s, %s", r.Disk, size.Bytes(r.Bytes), r.VAAI, r.Where)
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("chart: %w", err)
-	}
-	if err := errors.Join(report.LatencyPicture(title, at, latency).WriteSVG(f), f.Close()); err != nil {
+	if err := tidy.Replace(path, report.LatencyPicture(title, at, latency).WriteSVG); err != nil {
 		return fmt.Errorf("chart %s: %w", path, err)
 	}
 	return nil

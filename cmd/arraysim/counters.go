@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/metrics/export"
+	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 func (a *app) counters() *cobra.Command {
@@ -85,7 +87,9 @@ func (a *app) exportCounters() *cobra.Command {
 them as CSV or Parquet (the table of docs/counters.md), as the iostats XML files of a
 SAN Volume Controller (into a folder, 16 of each kind are kept), or as a batch file of esxtop.
 
-Without --format, the file name determines the format. Ctrl-C ends an export cleanly.`,
+Without --format, the file name determines the format. Ctrl-C ends an export cleanly. A file gets
+its name, and takes the place of an older one, when the export ends; until then it is beside it
+under a name that ends in .part. To read lines as they come, export to the standard output.`,
 		Example: "  arraysim counters export\n" +
 			"  arraysim counters export --interval 1s --count 600 --out run.parquet\n" +
 			"  arraysim counters export --format iostats --interval 60s --count 0 --out iostats",
@@ -131,19 +135,25 @@ func (f *exportFlags) kind() (string, error) {
 	return format, nil
 }
 
-// open opens what snapshots go to; done makes it complete.
-func (f *exportFlags) open(format string, stdout io.Writer) (w export.SnapshotWriter, done func() error, err error) {
+// open opens what snapshots go to; done makes it complete, or leaves what there is of it because of an error.
+func (f *exportFlags) open(format string, stdout io.Writer) (w export.SnapshotWriter, done func(error) error, err error) {
 	if format == "iostats" {
 		io, err := export.NewIOStats(f.out, export.IOStatsOptions{})
-		return io, io.Close, err
+		return io, func(err error) error { return errors.Join(err, io.Close()) }, err
 	}
-	out, end := stdout, func() error { return nil }
+	out, end := stdout, func(err error) error { return err }
 	if f.out != "" {
-		file, err := os.Create(f.out)
+		file, err := tidy.Create(f.out)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the counters cannot be written: %w; choose another file with --out", err)
 		}
-		out, end = file, file.Close
+		out, end = file, func(err error) error {
+			if err == nil {
+				return file.Commit()
+			}
+			name, _ := file.Leave()
+			return fmt.Errorf("the counters cannot be written: %w; what was written until then is in %s", err, name)
+		}
 	}
 	switch format {
 	case "parquet":
@@ -153,12 +163,11 @@ func (f *exportFlags) open(format string, stdout io.Writer) (w export.SnapshotWr
 	default:
 		w = export.NewCSV(out)
 	}
-	return w, func() error {
-		if err := w.Close(); err != nil {
-			end()
-			return err
+	return w, func(err error) error {
+		if err == nil {
+			err = w.Close()
 		}
-		return end()
+		return end(err)
 	}, nil
 }
 
@@ -176,23 +185,22 @@ func (a *app) runExport(cmd *cobra.Command, f *exportFlags, format string) error
 	t := time.NewTicker(f.interval)
 	defer t.Stop()
 	for n := 1; ; n++ {
-		if err == nil {
-			err = w.Write(&s)
+		if err := w.Write(&s); err != nil {
+			return done(err)
 		}
-		if err != nil || n == f.count {
-			break
+		if n == f.count {
+			return done(nil)
 		}
 		select {
 		case <-ctx.Done():
-			return done()
+			return done(nil)
 		case <-t.C:
 		}
-		if err = client.Samples(ctx, &s); err != nil && ctx.Err() != nil {
-			return done()
+		switch err := client.Samples(ctx, &s); {
+		case err != nil && ctx.Err() != nil:
+			return done(nil)
+		case err != nil: // what came before is whole
+			return errors.Join(err, done(nil))
 		}
 	}
-	if err2 := done(); err == nil {
-		err = err2
-	}
-	return err
 }

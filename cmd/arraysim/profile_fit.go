@@ -17,6 +17,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/fit"
 	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 // fitFlags are those of `arraysim profile fit`.
@@ -256,7 +257,7 @@ func writeFitted(f *fitFlags, got *fit.Fit, sources []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.out, text, 0o666); err != nil {
+	if err := tidy.ReplaceBytes(f.out, text); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil

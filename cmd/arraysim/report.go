@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/report"
+	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 func (a *app) report() *cobra.Command {
@@ -40,7 +41,7 @@ peers and datastore, the destaging area, and the ranking of disks by the time sa
 				title = "arraysim: " + strings.Join(args, " against ")
 			}
 			r := report.New(title, runs...)
-			if err := writePage(r, out); err != nil {
+			if err := tidy.Replace(out, r.WriteHTML); err != nil {
 				return fmt.Errorf("report: %w", err)
 			}
 			if svg != "" {
@@ -59,21 +60,9 @@ peers and datastore, the destaging area, and the ranking of disks by the time sa
 	return c
 }
 
-func writePage(r *report.Report, name string) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := r.WriteHTML(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
-}
-
 func writePictures(r *report.Report, dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	return r.SVG(func(name, svg string) error { return os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o666) })
+	return r.SVG(func(name, svg string) error { return tidy.ReplaceBytes(filepath.Join(dir, name), []byte(svg)) })
 }

@@ -259,6 +259,9 @@ func (d *daemon) openPart(number, n int, exec *block.Live, notice func(line stri
 func (d *daemon) serveHTTP(name string, l net.Listener, h http.Handler) *http.Server {
 	s := &http.Server{Handler: promptly(h, answerTime), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn)}
+	if b, ok := l.(*boundedListener); ok {
+		s.ConnState = b.note
+	}
 	d.background.Go(func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.fail(fmt.Errorf("the %s endpoint ended: %w", name, err))

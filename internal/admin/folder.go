@@ -165,7 +165,7 @@ func (f *folder) openArray(x block.Executor, cache Size, discard bool, prof *pro
 	return a, f.writeSummary(sum)
 }
 
-// replaceFile replaces a file, or makes it; a loss of power leaves the old one or the new one.
+// replaceFile replaces a file, or makes it; a full disk or a loss of power leaves the old one or the new one.
 func replaceFile(path string, b []byte) error {
 	tmp := path + ".new"
 	n, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -174,7 +174,7 @@ func replaceFile(path string, b []byte) error {
 	}
 	_, err = n.Write(b)
 	if err = errors.Join(err, n.Sync(), n.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp))
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return err

@@ -40,11 +40,7 @@ func Token(data string) (string, error) {
 		raw := make([]byte, 24)
 		_, _ = rand.Read(raw) // never fails (crypto/rand)
 		b = []byte(base64.RawURLEncoding.EncodeToString(raw) + "\n")
-		var f *os.File
-		if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
-			_, err = f.Write(b)
-			err = errors.Join(err, f.Close())
-		}
+		err = replaceFile(path, b) // the next start would take a part of it for the token
 	}
 	token := strings.TrimSpace(string(b))
 	if err == nil && len(token) < 16 {

@@ -38,7 +38,7 @@ func (d *daemon) openKernelDoor() error {
 	if err := subtypes.Add(handlers.NewArray(k, d.log)); err != nil {
 		return err
 	}
-	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout})
+	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout, Hurry: d.env.Hurry})
 	if err != nil {
 		return fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w", err)
 	}

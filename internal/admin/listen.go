@@ -113,7 +113,7 @@ func (d *daemon) servePeople(l net.Listener, figures, api http.Handler) (*http.S
 	if local {
 		all = ownNames(mux)
 	}
-	return d.serveHTTP("metrics", &crowd{Listener: l, most: maxPeople}, all), nil
+	return d.serveHTTP("metrics", &boundedListener{Listener: l, limit: maxPageConnections}, all), nil
 }
 
 // doors are those by which commands come, and the pool that the array is in, with their counters.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/hostcache/tier"
 )
 
 // A stop, or a start that was told to stop, does not wait for ever for a LUN that does not answer. Its commands end after a
@@ -15,6 +14,8 @@ import (
 const (
 	lookEvery   = time.Second
 	silentLooks = 75 // without progress
+	// lookPatience is for how long a look waits for the executor.
+	lookPatience = lookEvery / 20
 	// lastPatience is for how long files and sessions may take to close that nobody waits for any more.
 	lastPatience = time.Second
 )
@@ -42,21 +43,31 @@ func (d *daemon) started(ctx context.Context, opened <-chan error) (err error, e
 
 // stop destages what is dirty; a second signal leaves it on flash.
 func (d *daemon) stop() error {
-	st := d.locked(d.disk.State)
-	if st.DirtySectors > 0 {
-		d.log.Info("destaging; a second signal stops at once and keeps the rest on the flash", "bytes", st.DirtySectors<<block.SectorShift, "estimate", time.Duration(st.TimeToDestage))
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() { // whoever holds the executor may never let go of it
+		defer close(begun)
+		st := d.locked(d.disk.State)
+		if st.DirtySectors > 0 {
+			d.log.Info("destaging; a second signal stops at once and keeps the rest on the flash", "bytes", st.DirtySectors<<block.SectorShift, "estimate", time.Duration(st.TimeToDestage))
+		}
+		d.exec.Lock()
+		defer d.exec.Unlock()
+		d.disk.Close(false, func() { close(done) })
+	}()
+	select {
+	case <-begun:
+	case <-time.After(lastPatience):
 	}
-	done := make(chan struct{})
-	d.exec.Lock()
-	d.disk.Close(false, func() { close(done) })
-	d.exec.Unlock()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	return d.closed(done, look.C)
 }
 
 // progress is what changes while a stop gets on.
-type progress struct{ dirty, destaged uint64 }
+type progress struct {
+	name            string // of the LUN below
+	dirty, destaged uint64
+}
 
 // closed waits until the cache is closed, as long as it makes progress at one of many looks, or until a second signal.
 func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
@@ -72,28 +83,40 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 			return nil
 		case <-look:
 		}
-		now := d.progress()
-		if silent++; now != last {
+		silent++
+		now, known := last, false
+		select {
+		case now = <-d.progress():
+			known = true
+		case <-d.hurry:
+			continue
+		case <-time.After(lookPatience):
+		}
+		if now != last {
 			last, silent = now, 0
 		}
-		switch name := d.info().Name; {
+		switch {
 		case silent < silentLooks:
+		case !known:
+			return fmt.Errorf("%w: the cache's executor is held for %v; what is dirty stays on the flash, and the next start with it continues", errHangs, silentLooks*lookEvery)
 		case now.dirty > 0:
 			return fmt.Errorf("%w: %s takes no writes for %v; %d bytes of dirty data stay on the flash, and the next start with it continues",
-				errHangs, name, silentLooks*lookEvery, now.dirty<<block.SectorShift)
+				errHangs, now.name, silentLooks*lookEvery, now.dirty<<block.SectorShift)
 		default:
-			return fmt.Errorf("%w: %s, or the flash, does not answer for %v; nothing dirty is left on the flash", errHangs, name, silentLooks*lookEvery)
+			return fmt.Errorf("%w: %s, or the flash, does not answer for %v; nothing dirty is left on the flash", errHangs, now.name, silentLooks*lookEvery)
 		}
 	}
 }
 
-func (d *daemon) progress() (p progress) {
-	d.locked(func() tier.State {
-		s := d.disk.State()
-		p = progress{dirty: s.DirtySectors, destaged: d.disk.Stats().DestagedSectors}
-		return s
-	})
-	return p
+// progress returns a channel that says how far the stop is, once the executor is free.
+func (d *daemon) progress() <-chan progress {
+	said := make(chan progress, 1)
+	go func() {
+		d.exec.Lock()
+		defer d.exec.Unlock()
+		said <- progress{d.below.Info().Name, d.disk.State().DirtySectors, d.disk.Stats().DestagedSectors}
+	}()
+	return said
 }
 
 // letGo closes files and sessions, the last one first. One that hangs holds up an end at once only for a moment.

@@ -86,6 +86,32 @@ func TestSecondSignalBesideASilentLUN(t *testing.T) {
 	}
 }
 
+// TestStopBesideAHeldExecutor: a stop ends although somebody holds the executor for ever, at a second signal at once, and without
+// one when it has waited as long as it may.
+func TestStopBesideAHeldExecutor(t *testing.T) {
+	d := dirtied(t)
+	hurry := make(chan struct{})
+	d.hurry = hurry
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	look, end := d.looked()
+	look(silentLooks + 3)
+	if err := end(); !errors.Is(err, errHangs) || !strings.Contains(err.Error(), "executor is held") {
+		t.Errorf("it ends with %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.stop() }()
+	close(hurry)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for the executor")
+	}
+}
+
 // TestStartThatIsStopped: a first signal lets a start come to its end, a second one ends it.
 func TestStartThatIsStopped(t *testing.T) {
 	hurry := make(chan struct{})

@@ -32,7 +32,7 @@ func (d *daemon) openKernelDoor(unit *scsi.Unit) (*kernelDoor, <-chan error, err
 	if err := subtypes.Add(handlers.NewHostCache(k, d.log)); err != nil {
 		return nil, nil, err
 	}
-	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: closeTimeout})
+	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: closeTimeout, Hurry: d.hurry})
 	if err != nil {
 		return nil, nil, fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w; a host can have only one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
 	}

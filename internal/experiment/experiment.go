@@ -15,6 +15,7 @@ import (
 	"github.com/arraysim/arraysim/internal/fio"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/size"
+	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 // Setting is a value of a scenario's setting, as text: the key is a path such as arrays.svc.cache.
@@ -184,7 +185,7 @@ func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
 			return fmt.Errorf("output: %w", err)
 		}
 		for name, b := range r.Output() {
-			if err := os.WriteFile(filepath.Join(at, name), b, 0o666); err != nil {
+			if err := tidy.ReplaceBytes(filepath.Join(at, name), b); err != nil {
 				return fmt.Errorf("output: %w", err)
 			}
 		}

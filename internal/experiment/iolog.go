@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/tidy"
 	"github.com/arraysim/arraysim/internal/trace"
 )
 
@@ -55,11 +56,10 @@ func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err erro
 	})
 	return func() error {
 		write := func(name string, fn func(io.Writer) error) error {
-			f, err := os.Create(filepath.Join(dir, name))
-			if err != nil {
+			if err := tidy.Replace(filepath.Join(dir, name), fn); err != nil {
 				return fmt.Errorf("output: %w", err)
 			}
-			return errors.Join(fn(f), f.Close())
+			return nil
 		}
 		var errs []error
 		for _, form := range l.forms {

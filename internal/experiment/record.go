@@ -11,6 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics/export"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 // Recording writes a run's counters into its folder, at an interval of its own time: Parquet, esxtop's CSV and, at
@@ -32,20 +33,20 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	table, err := os.Create(filepath.Join(dir, "counters.parquet"))
+	table, err := tidy.Create(filepath.Join(dir, "counters.parquet"))
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	top, err := os.Create(filepath.Join(dir, "esxtop.csv"))
+	top, err := tidy.Create(filepath.Join(dir, "esxtop.csv"))
 	if err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+		return nil, errors.Join(fmt.Errorf("output: %w", err), table.Abort())
 	}
 	writers := []export.SnapshotWriter{export.NewParquet(table), export.NewESXTop(top, "")}
 	if c.Interval >= time.Second {
 		// All files of a run are kept: nobody fetches them while it goes on.
 		io, err := export.NewIOStats(filepath.Join(dir, "iostats"), export.IOStatsOptions{Keep: 1 << 30})
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, table.Abort(), top.Abort())
 		}
 		writers = append(writers, io)
 	}
@@ -64,6 +65,10 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 		for _, w := range writers {
 			errs = append(errs, w.Close())
 		}
-		return errors.Join(append(errs, table.Close(), top.Close())...)
+		end := (*tidy.Output).Commit
+		if errors.Join(errs...) != nil { // the files of a run before stay as they are
+			end = (*tidy.Output).Abort
+		}
+		return errors.Join(append(errs, end(table), end(top))...)
 	}, nil
 }

@@ -152,7 +152,7 @@ const directions = `
 
 	sim, metrics/export, size < report;
 
-	sim, size, wasm, fio, report < experiment;
+	sim, size, tidy, wasm, fio, report < experiment;
 
 	sim, iscsi < zerobench;
 

@@ -7,12 +7,10 @@ package tidy
 
 import (
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -174,33 +172,11 @@ func ScanFile(name string, choose func([]Column) ([]int, error), each func(Row) 
 	return nil
 }
 
-// WriteFile writes a table as Parquet, or as CSV if the name ends in .csv. The file appears whole or
-// not at all, whatever happens meanwhile, and is on disk when WriteFile returns.
-func WriteFile(name string, t *Table) (err error) {
-	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
+// WriteFile writes a table as Parquet, or as CSV if the name ends in .csv; see [Replace].
+func WriteFile(name string, t *Table) error {
 	write := WriteParquet
 	if strings.HasSuffix(name, ".csv") {
 		write = WriteCSV
 	}
-	// The mode is that of files made by os.Create under the usual mask: others read the results.
-	if err = errors.Join(write(f, t), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return Replace(name, func(w io.Writer) error { return write(w, t) })
 }
