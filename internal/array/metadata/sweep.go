@@ -20,8 +20,9 @@ type Sweep struct {
 	families []string // that are left, the one first where it is
 	next     int      // the least last byte there that is left
 
-	answers []bool // copies that have answered
-	errs    []int  // reads of a copy that have ended with an error while one was known to have failed
+	// While a copy is known to have failed: which copies have answered since, and how many reads of each have ended with an error.
+	answers []bool
+	errs    []int
 
 	// Bad is how many entries each copy has not as the books say, or cannot read. Those of a copy that has failed as a whole
 	// are not among them.
@@ -86,9 +87,9 @@ func (s *Sweep) compare(i int, x *swept, done func(n int)) {
 		l.exec.Post(func() { done(0) })
 		return
 	}
-	gen, unknown := l.gen, [...][]block.KV{l.sent, l.doubt}
+	gen, unknown, alone := l.gen, [...][]block.KV{l.sent, l.doubt}, l.Alone()
 	s.ask(i, key, func(value []byte, err error) {
-		if s.answers[i] = s.answers[i] || err == nil; err == nil && value != nil && checksumOf(value) == want {
+		if s.answers[i] = s.answers[i] || err == nil && alone; err == nil && value != nil && checksumOf(value) == want {
 			x.value = value
 			done(len(value))
 			return

@@ -186,3 +186,28 @@ func TestSweepBesideAFailedCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepBesideACopyThatFails: a copy that fails as a whole while it is read, which is known, has no damaged entries for that.
+func TestSweepBesideACopyThatFails(t *testing.T) {
+	for failed := range 2 {
+		one, keys := withLeaves(t, 60)
+		two, _ := withLeaves(t, 60)
+		two.exec = one.exec
+		p := &pair{fake: one, other: two, chosen: 1 - failed}
+		l := New(p, one.exec, Hooks{})
+		if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.of(1 - failed).kv[keys[len(keys)-1]] = []byte("damage")
+		want, steps := make([]int, 2), 0
+		want[1-failed] = 1
+		bad, _ := sweepAll(t, l, one.exec, func() {
+			if steps++; steps == 3 {
+				p.fails[failed], p.behind = true, true
+			}
+		})
+		if steps < 5 || fmt.Sprint(bad) != fmt.Sprint(want) {
+			t.Errorf("copy %d fails in step 3 of %d; it finds %d, not %d", failed, steps, bad, want)
+		}
+	}
+}
