@@ -46,7 +46,7 @@ func (s *Files) replaceMeta(path string) error {
 	switch err := s.fs.Rename(path, old); {
 	case err == nil || errors.Is(err, os.ErrNotExist):
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w; it is a mount point: mount the disk elsewhere, and make %s a symbolic link to a folder there", err, path)
+		return fmt.Errorf("%w; %s is a mount point, which cannot be replaced: make the copy's name in the data folder a symbolic link to a folder below one", err, path)
 	default:
 		return err
 	}

@@ -77,6 +77,49 @@ func TestRebuildBehindALink(t *testing.T) {
 	}
 }
 
+// TestCopyIsWhereItsLinkLeads: a copy behind a symbolic link is where the kernel finds it, whatever the link looks like, and
+// however the data folder was reached. It is rebuilt there.
+func TestCopyIsWhereItsLinkLeads(t *testing.T) {
+	for name, to := range map[string]string{
+		"beside a linked data folder": "../copies/meta",
+		"with a slash behind it":      "TOP/disk/copies/meta/",
+		"up from another link":        "TOP/aside/../meta",
+		"in a folder that is a link":  "TOP/aside",
+		"of itself alone":             "TOP/disk/copies/meta/.",
+		"to a link":                   "TOP/again",
+		"to nothing yet":              "../copies/new/meta",
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			there := filepath.Join(top, "disk/copies/meta")
+			if err := errors.Join(os.MkdirAll(there, 0o700), os.Mkdir(filepath.Join(top, "disk/data"), 0o700),
+				os.Symlink("disk/data", filepath.Join(top, "data")), os.Symlink("disk/copies/other", filepath.Join(top, "aside")),
+				os.Mkdir(filepath.Join(top, "disk/copies/other"), 0o700), os.Symlink("data/../copies/meta/", filepath.Join(top, "again")),
+				os.Symlink(strings.ReplaceAll(to, "TOP", top), filepath.Join(top, "data/meta.copy"))); err != nil {
+				t.Fatal(err)
+			}
+			switch name {
+			case "in a folder that is a link":
+				there = filepath.Join(top, "disk/copies/other")
+			case "to nothing yet":
+				there = filepath.Join(top, "disk/copies/new/meta")
+			}
+			m, _ := copiesOf(t, filepath.Join(top, "data"), nil)
+			if err := m.CommitNow([]block.KV{{Key: []byte("g"), Value: []byte("1")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(there, metaHead)); err != nil {
+				t.Fatalf("it is elsewhere: %v", err)
+			}
+			m.Renew(1, errors.New("a test"), all(m, 0))
+			mustHave(t, m, "g", "1")
+			if _, err := os.Stat(filepath.Join(there, metaHead)); err != nil {
+				t.Errorf("it was rebuilt elsewhere: %v", err)
+			}
+		})
+	}
+}
+
 // TestTwoCopiesInOneFolder: a copy that leads to the other one is refused, and a rebuild of it leaves that one as it is.
 func TestTwoCopiesInOneFolder(t *testing.T) {
 	dir := t.TempDir()
