@@ -189,6 +189,9 @@ func TestRebuildThatFails(t *testing.T) {
 			if last := (*said)[len(*said)-1]; m.copies[1] != nil || !m.Behind() || !strings.Contains(last, c.want) || !strings.Contains(last, "meta.copy cannot be rebuilt") || strings.Contains(last, "\n") {
 				t.Errorf("it says %q", last)
 			}
+			if list, _ := filepath.Glob(filepath.Join(dir, "meta*")); len(list) != len(metaNames) {
+				t.Errorf("as long as it runs there is %q", list)
+			}
 			if err := m.s.Close(); err != nil {
 				t.Error(err)
 			}
