@@ -12,8 +12,9 @@ import (
 // metaHead is the file without which a folder is no copy, whatever else is in it.
 const metaHead = "CURRENT"
 
-// oldSuffix is what the folder of a copy has behind its name when another one is about to take its place, or has.
-const oldSuffix = ".old"
+// oldSuffix is what the folder of a copy has behind its name when another one is about to take its place, or has. Such a folder is
+// removed: ".old" and the like are names that people give to what they want to keep.
+const oldSuffix = ".replaced"
 
 // metaLink returns the name of a copy.
 func (s *Files) metaLink(i int) string { return filepath.Join(s.dir, metaNames[i]) }

@@ -146,6 +146,30 @@ func TestTwoCopiesInOneFolder(t *testing.T) {
 	}
 }
 
+// TestFoldersBesideCopiesStay: what somebody has put aside is not the store's.
+func TestFoldersBesideCopiesStay(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for _, name := range metaNames {
+		for _, suffix := range []string{".old", ".bak", "~"} {
+			file := filepath.Join(dir, name+suffix, metaHead)
+			files = append(files, file)
+			if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	m, _ := copiesOf(t, dir, nil)
+	for i := range metaNames {
+		m.Renew(i, errors.New("a test"), all(m, 1-i))
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // mountedFS is a file system of which a folder is a mount point.
 type mountedFS struct {
 	FS
