@@ -39,6 +39,21 @@ func (s *Files) metaPath(i int) (string, error) {
 	return path, nil
 }
 
+// noteNew names copies whose links lead to nothing: they are created there, which may be in the mount point of a disk that is missing.
+func (s *Files) noteNew() {
+	for i := range metaNames {
+		path, err := s.metaPath(i)
+		if err != nil || path == s.metaLink(i) {
+			continue
+		}
+		_, err = s.fs.Stat(path)
+		_, was := s.fs.Stat(path + oldSuffix)
+		if errors.Is(err, os.ErrNotExist) && errors.Is(was, os.ErrNotExist) {
+			s.notice("%s leads to %s, which does not exist: a new copy of the checkpoints is created there; if its disk is not mounted, stop the array and mount it", s.metaLink(i), path)
+		}
+	}
+}
+
 // replaceMeta has the copy beside a folder, which is whole, durable and closed, take the place of what is there. Wherever this is
 // interrupted finishMeta goes on: one of both is there, whole, at any moment, and the old one has its other name only when
 // the new one is.

@@ -120,6 +120,24 @@ func TestCopyIsWhereItsLinkLeads(t *testing.T) {
 	}
 }
 
+// TestLinkThatLeadsToNothing: a copy whose link leads to nothing, as where a disk is not mounted, is created there. A line says so.
+func TestLinkThatLeadsToNothing(t *testing.T) {
+	dir, there := t.TempDir(), filepath.Join(t.TempDir(), "disk", "meta")
+	if err := os.Symlink(there, filepath.Join(dir, "meta.copy")); err != nil {
+		t.Fatal(err)
+	}
+	m, said := copiesOf(t, dir, nil)
+	if list := strings.Join(*said, "; "); m.copies[1] == nil || len(*said) != 1 || !strings.Contains(list, there) {
+		t.Errorf("it says %q", list)
+	}
+	if err := m.s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, said = copiesOf(t, dir, nil); len(*said) > 0 {
+		t.Errorf("the next start says %q", *said)
+	}
+}
+
 // TestTwoCopiesInOneFolder: a copy that leads to the other one is refused, and a rebuild of it leaves that one as it is.
 func TestTwoCopiesInOneFolder(t *testing.T) {
 	dir := t.TempDir()
