@@ -61,8 +61,8 @@ func (s *Files) replaceMeta(path string) error {
 	old := path + oldSuffix
 	switch err := s.fs.Rename(path, old); {
 	case err == nil || errors.Is(err, os.ErrNotExist):
-	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w; %s is a mount point, which cannot be replaced: make the copy's name in the data folder a symbolic link to a folder below one", err, path)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV): // overlayfs renames no folder of a lower layer
+		return fmt.Errorf("%w; %s is a mount point or a part of an image, and cannot be replaced: make the copy's name in the data folder a symbolic link to a folder that can", err, path)
 	default:
 		return err
 	}

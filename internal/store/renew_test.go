@@ -188,15 +188,16 @@ func TestFoldersBesideCopiesStay(t *testing.T) {
 	}
 }
 
-// mountedFS is a file system of which a folder is a mount point.
+// mountedFS is a file system in which a folder cannot get another name.
 type mountedFS struct {
 	FS
-	at string
+	at  string
+	why error
 }
 
 func (f mountedFS) Rename(from, to string) error {
 	if from == f.at {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: unix.EBUSY}
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: f.why}
 	}
 	return f.FS.Rename(from, to)
 }
@@ -213,7 +214,10 @@ func TestRebuildThatFails(t *testing.T) {
 		"source": {nil, func(fn func(key, value []byte) error) error {
 			return errors.Join(fn([]byte("k"), make([]byte, 2*renewBytes)), broken)
 		}, broken.Error()},
-		"mount point": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy")} }, func(fn func(key, value []byte) error) error {
+		"mount point": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy"), unix.EBUSY} }, func(fn func(key, value []byte) error) error {
+			return fn([]byte("k"), []byte("v"))
+		}, "symbolic link"},
+		"layer of an image": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy"), unix.EXDEV} }, func(fn func(key, value []byte) error) error {
 			return fn([]byte("k"), []byte("v"))
 		}, "symbolic link"},
 	} {
