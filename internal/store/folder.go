@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,32 @@ func syncOthers(fs FS, dir string) error {
 		return nil
 	}
 	return err
+}
+
+// follow returns a path in which no part is a symbolic link but perhaps the last one, and which ends with a name. As in the kernel, ".."
+// behind a link leads up from where that leads. What is not there is left as it is.
+func follow(path string) string {
+	path = strings.TrimRight(path, "/")
+	up, name := filepath.Split(path)
+	switch {
+	case path == "":
+		return "/"
+	case up == "":
+		return path
+	case name == ".":
+		return follow(up)
+	case name == "..":
+		up, name = path, ""
+	}
+	at, err := filepath.EvalSymlinks(up)
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrNotExist) && name != "":
+		at = follow(up)
+	default: // whoever uses it gets the error
+		return filepath.Clean(path)
+	}
+	return filepath.Join(at, name)
 }
 
 // newSuffix is what a file has behind its name while it is made.

@@ -113,9 +113,9 @@ func (osFS) Resolve(path string) (string, error) {
 			return "", err
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
+			to = filepath.Dir(path) + "/" + to
 		}
-		path = to
+		path = follow(to)
 	}
 	return "", &os.PathError{Op: "readlink", Path: path, Err: unix.ELOOP}
 }

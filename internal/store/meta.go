@@ -23,6 +23,7 @@ func (s *Files) Meta() (block.MetaStore, error) {
 		return nil, ErrClosed
 	}
 	m := &metaCopies{s: s}
+	s.noteNew()
 	open := func(i int) { m.copies[i], m.errs[i] = s.openMeta(i) }
 	var wg sync.WaitGroup
 	for i := range metaNames {

@@ -12,8 +12,9 @@ import (
 // metaHead is the file without which a folder is no copy, whatever else is in it.
 const metaHead = "CURRENT"
 
-// oldSuffix is what the folder of a copy has behind its name when another one is about to take its place, or has.
-const oldSuffix = ".old"
+// oldSuffix is what the folder of a copy has behind its name when another one is about to take its place, or has. Such a folder is
+// removed: ".old" and the like are names that people give to what they want to keep.
+const oldSuffix = ".replaced"
 
 // metaLink returns the name of a copy.
 func (s *Files) metaLink(i int) string { return filepath.Join(s.dir, metaNames[i]) }
@@ -38,6 +39,21 @@ func (s *Files) metaPath(i int) (string, error) {
 	return path, nil
 }
 
+// noteNew names copies whose links lead to nothing: they are created there, which may be in the mount point of a disk that is missing.
+func (s *Files) noteNew() {
+	for i := range metaNames {
+		path, err := s.metaPath(i)
+		if err != nil || path == s.metaLink(i) {
+			continue
+		}
+		_, err = s.fs.Stat(path)
+		_, was := s.fs.Stat(path + oldSuffix)
+		if errors.Is(err, os.ErrNotExist) && errors.Is(was, os.ErrNotExist) {
+			s.notice("%s leads to %s, which does not exist: a new copy of the checkpoints is created there; if its disk is not mounted, stop the array and mount it", s.metaLink(i), path)
+		}
+	}
+}
+
 // replaceMeta has the copy beside a folder, which is whole, durable and closed, take the place of what is there. Wherever this is
 // interrupted finishMeta goes on: one of both is there, whole, at any moment, and the old one has its other name only when
 // the new one is.
@@ -45,8 +61,8 @@ func (s *Files) replaceMeta(path string) error {
 	old := path + oldSuffix
 	switch err := s.fs.Rename(path, old); {
 	case err == nil || errors.Is(err, os.ErrNotExist):
-	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w; it is a mount point: mount the disk elsewhere, and make %s a symbolic link to a folder there", err, path)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV): // overlayfs renames no folder of a lower layer
+		return fmt.Errorf("%w; %s is a mount point or a part of an image, and cannot be replaced: make the copy's name in the data folder a symbolic link to a folder that can", err, path)
 	default:
 		return err
 	}

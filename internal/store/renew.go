@@ -55,6 +55,9 @@ func (m *metaCopies) renew(i int, why error, entries func(fn func(key, value []b
 		}
 	}
 	if err := m.s.replaceMeta(path); err != nil {
+		if _, serr := m.s.fs.Stat(path); serr == nil { // else the new one may be all that there is
+			m.s.removeRest(path + newSuffix)
+		}
 		return fail(err)
 	}
 	c, err := m.s.openMeta(i)

@@ -77,6 +77,67 @@ func TestRebuildBehindALink(t *testing.T) {
 	}
 }
 
+// TestCopyIsWhereItsLinkLeads: a copy behind a symbolic link is where the kernel finds it, whatever the link looks like, and
+// however the data folder was reached. It is rebuilt there.
+func TestCopyIsWhereItsLinkLeads(t *testing.T) {
+	for name, to := range map[string]string{
+		"beside a linked data folder": "../copies/meta",
+		"with a slash behind it":      "TOP/disk/copies/meta/",
+		"up from another link":        "TOP/aside/../meta",
+		"in a folder that is a link":  "TOP/aside",
+		"of itself alone":             "TOP/disk/copies/meta/.",
+		"to a link":                   "TOP/again",
+		"to nothing yet":              "../copies/new/meta",
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			there := filepath.Join(top, "disk/copies/meta")
+			if err := errors.Join(os.MkdirAll(there, 0o700), os.Mkdir(filepath.Join(top, "disk/data"), 0o700),
+				os.Symlink("disk/data", filepath.Join(top, "data")), os.Symlink("disk/copies/other", filepath.Join(top, "aside")),
+				os.Mkdir(filepath.Join(top, "disk/copies/other"), 0o700), os.Symlink("data/../copies/meta/", filepath.Join(top, "again")),
+				os.Symlink(strings.ReplaceAll(to, "TOP", top), filepath.Join(top, "data/meta.copy"))); err != nil {
+				t.Fatal(err)
+			}
+			switch name {
+			case "in a folder that is a link":
+				there = filepath.Join(top, "disk/copies/other")
+			case "to nothing yet":
+				there = filepath.Join(top, "disk/copies/new/meta")
+			}
+			m, _ := copiesOf(t, filepath.Join(top, "data"), nil)
+			if err := m.CommitNow([]block.KV{{Key: []byte("g"), Value: []byte("1")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(there, metaHead)); err != nil {
+				t.Fatalf("it is elsewhere: %v", err)
+			}
+			m.Renew(1, errors.New("a test"), all(m, 0))
+			mustHave(t, m, "g", "1")
+			if _, err := os.Stat(filepath.Join(there, metaHead)); err != nil {
+				t.Errorf("it was rebuilt elsewhere: %v", err)
+			}
+		})
+	}
+}
+
+// TestLinkThatLeadsToNothing: a copy whose link leads to nothing, as where a disk is not mounted, is created there. A line says so.
+func TestLinkThatLeadsToNothing(t *testing.T) {
+	dir, there := t.TempDir(), filepath.Join(t.TempDir(), "disk", "meta")
+	if err := os.Symlink(there, filepath.Join(dir, "meta.copy")); err != nil {
+		t.Fatal(err)
+	}
+	m, said := copiesOf(t, dir, nil)
+	if list := strings.Join(*said, "; "); m.copies[1] == nil || len(*said) != 1 || !strings.Contains(list, there) {
+		t.Errorf("it says %q", list)
+	}
+	if err := m.s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, said = copiesOf(t, dir, nil); len(*said) > 0 {
+		t.Errorf("the next start says %q", *said)
+	}
+}
+
 // TestTwoCopiesInOneFolder: a copy that leads to the other one is refused, and a rebuild of it leaves that one as it is.
 func TestTwoCopiesInOneFolder(t *testing.T) {
 	dir := t.TempDir()
@@ -103,15 +164,40 @@ func TestTwoCopiesInOneFolder(t *testing.T) {
 	}
 }
 
-// mountedFS is a file system of which a folder is a mount point.
+// TestFoldersBesideCopiesStay: what somebody has put aside is not the store's.
+func TestFoldersBesideCopiesStay(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for _, name := range metaNames {
+		for _, suffix := range []string{".old", ".bak", "~"} {
+			file := filepath.Join(dir, name+suffix, metaHead)
+			files = append(files, file)
+			if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	m, _ := copiesOf(t, dir, nil)
+	for i := range metaNames {
+		m.Renew(i, errors.New("a test"), all(m, 1-i))
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// mountedFS is a file system in which a folder cannot get another name.
 type mountedFS struct {
 	FS
-	at string
+	at  string
+	why error
 }
 
 func (f mountedFS) Rename(from, to string) error {
 	if from == f.at {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: unix.EBUSY}
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: f.why}
 	}
 	return f.FS.Rename(from, to)
 }
@@ -128,7 +214,10 @@ func TestRebuildThatFails(t *testing.T) {
 		"source": {nil, func(fn func(key, value []byte) error) error {
 			return errors.Join(fn([]byte("k"), make([]byte, 2*renewBytes)), broken)
 		}, broken.Error()},
-		"mount point": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy")} }, func(fn func(key, value []byte) error) error {
+		"mount point": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy"), unix.EBUSY} }, func(fn func(key, value []byte) error) error {
+			return fn([]byte("k"), []byte("v"))
+		}, "symbolic link"},
+		"layer of an image": {func(dir string) FS { return mountedFS{OS, filepath.Join(dir, "meta.copy"), unix.EXDEV} }, func(fn func(key, value []byte) error) error {
 			return fn([]byte("k"), []byte("v"))
 		}, "symbolic link"},
 	} {
@@ -145,6 +234,9 @@ func TestRebuildThatFails(t *testing.T) {
 			m.Renew(1, errors.New("a test"), c.source)
 			if last := (*said)[len(*said)-1]; m.copies[1] != nil || !m.Behind() || !strings.Contains(last, c.want) || !strings.Contains(last, "meta.copy cannot be rebuilt") || strings.Contains(last, "\n") {
 				t.Errorf("it says %q", last)
+			}
+			if list, _ := filepath.Glob(filepath.Join(dir, "meta*")); len(list) != len(metaNames) {
+				t.Errorf("as long as it runs there is %q", list)
 			}
 			if err := m.s.Close(); err != nil {
 				t.Error(err)

@@ -70,13 +70,14 @@ type Ledger struct {
 	parts   bool // pages are verified by their entries
 	derived bool // the account of space is derived
 	suspect
-	doubt  []block.KV // entries of the batches that have failed since one was durable
-	sent   []block.KV // of the batch that is under way
-	queue  []batch    // that wait for their turn
-	busy   bool
-	closed bool
-	ends   uint64
-	asked  int64 // when the batch that is under way went to the store, 0: the store has none to answer
+	doubt   []block.KV          // entries of the batches that have failed since one was durable
+	sent    []block.KV          // of the batch that is under way
+	watched map[string]*watched // entries that sweeps are reading, by key
+	queue   []batch             // that wait for their turn
+	busy    bool
+	closed  bool
+	ends    uint64
+	asked   int64 // when the batch that is under way went to the store, 0: the store has none to answer
 
 	damaged []error // of the copies that are no good, by their number
 
@@ -144,7 +145,7 @@ func (l *Ledger) next() {
 	entries := l.mark(l.settleDoubt(next.fill()))
 	unbook := l.held.undo(entries)
 	sealed := l.seal(entries)
-	l.sent = entries
+	l.sends(entries)
 	gen := l.gen
 	ended := func(err error) {
 		l.ends++

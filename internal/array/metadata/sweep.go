@@ -20,8 +20,9 @@ type Sweep struct {
 	families []string // that are left, the one first where it is
 	next     int      // the least last byte there that is left
 
-	answers []bool // copies that have answered
-	errs    []int  // reads of a copy that have ended with an error while one was known to have failed
+	// While a copy is known to have failed: which copies have answered since, and how many reads of each have ended with an error.
+	answers []bool
+	errs    []int
 
 	// Bad is how many entries each copy has not as the books say, or cannot read. Those of a copy that has failed as a whole
 	// are not among them.
@@ -78,7 +79,8 @@ func (s *Sweep) Step(done func(read int64, more bool)) {
 }
 
 // compare reads an entry of a copy, and calls done with the number of bytes that were read. What the store has is known by the
-// books but for entries of the batch that is under way, or of one that has failed.
+// books but for entries of the batch that is under way, or of one that has failed. An entry of one that goes to the store
+// meanwhile is left out: a slow disk may answer after many.
 func (s *Sweep) compare(i int, x *swept, done func(n int)) {
 	l, key := s.l, x.key
 	want, ok := l.held.of.get(key)
@@ -86,19 +88,15 @@ func (s *Sweep) compare(i int, x *swept, done func(n int)) {
 		l.exec.Post(func() { done(0) })
 		return
 	}
-	gen, unknown := l.gen, [...][]block.KV{l.sent, l.doubt}
+	sent, doubt, alone := l.sent, l.doubt, l.Alone()
+	writes := l.watch(key)
 	s.ask(i, key, func(value []byte, err error) {
-		if s.answers[i] = s.answers[i] || err == nil; err == nil && value != nil && checksumOf(value) == want {
-			x.value = value
-			done(len(value))
-			return
-		}
-		now, still := l.held.of.get(key)
+		written := l.unwatch(key) != writes
+		s.answers[i] = s.answers[i] || err == nil && alone
 		switch {
-		case !still || now != want || has(unknown[0], key) || has(unknown[1], key) || has(l.doubt, key):
-		case l.gen > gen+1: // one batch may have removed it, and the next one put it again
-			s.compare(i, x, func(n int) { done(n + len(value)) })
-			return
+		case err == nil && value != nil && checksumOf(value) == want:
+			x.value = value
+		case written || has(sent, key) || has(doubt, key):
 		case err != nil && l.Alone():
 			s.errs[i]++
 		default:
@@ -107,6 +105,48 @@ func (s *Sweep) compare(i int, x *swept, done func(n int)) {
 		}
 		done(len(value))
 	})
+}
+
+// watched is a key that is being read by sweeps.
+type watched struct {
+	readers int
+	writes  int // batches with it that have gone to the store
+}
+
+// watch begins to count the batches with a key, and returns how many there were so far. Preconditions: unwatch follows.
+func (l *Ledger) watch(key []byte) (writes int) {
+	w := l.watched[string(key)]
+	if w == nil {
+		if l.watched == nil {
+			l.watched = map[string]*watched{}
+		}
+		w = &watched{}
+		l.watched[string(key)] = w
+	}
+	w.readers++
+	return w.writes
+}
+
+// unwatch ends that, and returns how many there are now.
+func (l *Ledger) unwatch(key []byte) (writes int) {
+	w := l.watched[string(key)]
+	if w.readers--; w.readers == 0 {
+		delete(l.watched, string(key))
+	}
+	return w.writes
+}
+
+// sends counts a batch that goes to the store.
+func (l *Ledger) sends(entries []block.KV) {
+	l.sent = entries
+	if len(l.watched) == 0 {
+		return
+	}
+	for _, e := range entries {
+		if w := l.watched[string(e.Key)]; w != nil {
+			w.writes++
+		}
+	}
 }
 
 // has reports whether there is an entry of a key.

@@ -186,3 +186,68 @@ func TestSweepBesideAFailedCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepBesideACopyThatFails: a copy that fails as a whole while it is read, which is known, has no damaged entries for that.
+func TestSweepBesideACopyThatFails(t *testing.T) {
+	for failed := range 2 {
+		one, keys := withLeaves(t, 60)
+		two, _ := withLeaves(t, 60)
+		two.exec = one.exec
+		p := &pair{fake: one, other: two, chosen: 1 - failed}
+		l := New(p, one.exec, Hooks{})
+		if err := l.Load("", func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.of(1 - failed).kv[keys[len(keys)-1]] = []byte("damage")
+		want, steps := make([]int, 2), 0
+		want[1-failed] = 1
+		bad, _ := sweepAll(t, l, one.exec, func() {
+			if steps++; steps == 3 {
+				p.fails[failed], p.behind = true, true
+			}
+		})
+		if steps < 5 || fmt.Sprint(bad) != fmt.Sprint(want) {
+			t.Errorf("copy %d fails in step 3 of %d; it finds %d, not %d", failed, steps, bad, want)
+		}
+	}
+}
+
+// slowly is a pair of which each read takes long.
+type slowly struct{ twice }
+
+func (s slowly) ReadFrom(i int, key []byte, done func([]byte, error)) {
+	s.exec.At(s.exec.Now()+30e9, func() { s.pair.ReadFrom(i, key, done) })
+}
+
+// TestSweepOfASlowDisk: a disk that reads a damaged block again and again answers after many batches. The damage is found all the
+// same, and the sweep goes on.
+func TestSweepOfASlowDisk(t *testing.T) {
+	one, keys := withLeaves(t, 20)
+	two, _ := withLeaves(t, 20)
+	two.exec = one.exec
+	p := slowly{twice{&pair{fake: one, other: two}}}
+	l := New(p, one.exec, Hooks{Durable: func(uint64) {}})
+	if _, err := l.Parts(); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"l", "o"} {
+		if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.of(1).kv[keys[5]] = []byte("damage")
+	batches := 0
+	var commit func()
+	commit = func() {
+		if batches++; batches < 2000 {
+			l.Commit(func() []block.KV { return []block.KV{{Key: []byte("b"), Value: fmt.Append(nil, batches)}} }, func(error) {
+				one.exec.At(one.exec.Now()+1e9, commit)
+			})
+		}
+	}
+	commit()
+	bad, _ := sweepAll(t, l, one.exec, func() {})
+	if steps := int64(len(keys)/sweepKeys + 2); bad[0] != 0 || bad[1] != 1 || one.exec.Now() > steps*31e9 {
+		t.Errorf("it finds %d in %d s", bad, one.exec.Now()/1e9)
+	}
+}
