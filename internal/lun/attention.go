@@ -115,6 +115,10 @@ func (d *Device) measure() {
 		d.remeasure = true
 		return
 	}
+	if d.later != nil { // one is enough, however many have failed
+		d.later.Stop()
+		d.later = nil
+	}
 	d.said, d.recapacity, d.remeasure = d.said || d.recapacity, false, false
 	d.measuring = &Command{CDB: readCapacity[:], In: [][]byte{make([]byte, capacityLen)}}
 	d.ask(d.measuring, func(c *Command) {
@@ -123,7 +127,7 @@ func (d *Device) measure() {
 		case d.closed:
 			return
 		case c.Lost != nil || c.Status != statusGood || c.InLen < 16:
-			d.exec.At(d.exec.Now()+measureAgainNanos, d.measure)
+			d.later = d.exec.At(d.exec.Now()+measureAgainNanos, d.measure)
 			return
 		}
 		d.measured(c.In[0][:c.InLen])

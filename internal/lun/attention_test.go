@@ -189,6 +189,31 @@ func TestCapacityIsReadUntilItIsKnown(t *testing.T) {
 	}
 }
 
+// TestStormOfAttentions: however often a unit says that something has changed that does not tell its capacity, it is asked for that
+// once at a time, and once a second.
+func TestStormOfAttentions(t *testing.T) {
+	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
+	busy := func() {
+		for d.measuring != nil {
+			d.measuring.Status = statusBusy
+			d.measuring.Done(d.measuring)
+			exec.RunUntil(exec.Now())
+		}
+	}
+	for range 20 {
+		d.attention(&Command{Status: statusCheck, Sense: attentionSense(0x3f0e)})
+		busy()
+		exec.RunUntil(exec.Now() + 10_000_000)
+	}
+	asked := len(k.got)
+	for end := exec.Now() + 10*measureAgainNanos; exec.Now() < end; busy() {
+		exec.RunUntil(exec.Now() + 1_000_000)
+	}
+	if n := len(k.got) - asked; n < 9 || n > 11 {
+		t.Errorf("it is asked %d times in 10 s", n)
+	}
+}
+
 // TestUnitWithOtherBlocksIsGone: its addresses mean something else.
 func TestUnitWithOtherBlocksIsGone(t *testing.T) {
 	d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
