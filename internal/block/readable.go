@@ -26,6 +26,7 @@ type Remote interface {
 	Readable
 	// Home is the executor with which Read is called.
 	Home() Executor
-	// Array tells the array that has it from others: it can be compared, and is nothing else.
-	Array() any
+	// Account is where reads of it are counted that were given up and have not come back: one for each array and each initiator
+	// that copies from there. It can be compared, and is nothing else.
+	Account() any
 }

@@ -190,7 +190,10 @@ func (r *copyRef) release() (dropped []*copyPiece) {
 			by.waiting.push(x)
 		}
 	}
-	r.u.l.gives(by, 0, len(r.runs))
+	l := r.u.l
+	if l.gives(by, 0, len(r.runs)); len(dropped) > 0 {
+		l.withdrawn(by)
+	}
 	return dropped
 }
 

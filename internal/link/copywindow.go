@@ -39,11 +39,6 @@ func (l *copyLink) leaves(u *copyUser, n int) bool {
 func (l *copyLink) pump() {
 	for passed := 0; passed < l.turns.len(); {
 		u := *l.turns.first()
-		if u.waiting.len() == 0 { // they were given up
-			l.turns.pop()
-			u.turning = false
-			continue
-		}
 		x := *u.waiting.first()
 		if n := len(x.buf); len(l.pieces) >= l.mostPieces || len(l.pieces) > 0 && l.bytes+int64(n) > l.window {
 			return // it keeps its turn
@@ -106,6 +101,21 @@ func (l *copyLink) heardData(body []byte) error {
 	}
 	x.p.Served(s)
 	return err
+}
+
+// withdrawn goes on when pieces of an initiator wait no more that were not sent: there may be room for those behind them, and who has
+// no other has no turn. Preconditions: mu is held.
+func (l *copyLink) withdrawn(u *copyUser) {
+	if u.waiting.len() == 0 {
+		u.turning = false
+		for range l.turns.len() {
+			x := *l.turns.first()
+			if l.turns.pop(); x != u {
+				l.turns.push(x)
+			}
+		}
+	}
+	l.pump()
 }
 
 // unsent takes all pieces that were not sent. Preconditions: mu is held.

@@ -108,3 +108,83 @@ func TestLeaveBeforeTheWindow(t *testing.T) {
 		r.src.free()
 	}
 }
+
+// window is a link whose other end is the test.
+type window struct {
+	*copyLink
+	units uint64
+}
+
+func newWindow(pieces int, bytes int64) *window {
+	l := newCopyLink(&CopyClient{}, nil, nil)
+	l.mostPieces, l.window = pieces, bytes
+	return &window{copyLink: l}
+}
+
+// hold makes a reference for an initiator.
+func (w *window) hold(who string) *copyRef {
+	by := w.users[who]
+	if by == nil {
+		by = &copyUser{name: who}
+	}
+	w.units++
+	u := w.admit(by, w.units, foundUnit{ok: true})
+	u.ref = &copyRef{u: u, sectors: 64}
+	return u.ref
+}
+
+func reads(r *copyRef, sectors uint64) served {
+	s := make(served, 1)
+	r.Read(0, sectors, make([]byte, sectors*block.SectorSize), block.OriginXCopy, s)
+	return s
+}
+
+// TestInitiatorsThatLeaveAFullWindow: of initiators that have come and gone while the window was full, the link keeps nothing.
+func TestInitiatorsThatLeaveAFullWindow(t *testing.T) {
+	w := newWindow(1, copyWindow)
+	slow := w.hold("slow")
+	first, second := reads(slow, 8), reads(slow, 8)
+	for range 100 {
+		r := w.hold("brief")
+		s := reads(r, 8)
+		r.u.Leave()
+		if got := <-s; got != block.Cancelled {
+			t.Fatalf("a piece that was not asked for ends with %v", got)
+		}
+	}
+	if len(w.users) != 1 || w.turns.len() != 1 {
+		t.Errorf("the link keeps %d initiators, and %d in turn; one has a copy", len(w.users), w.turns.len())
+	}
+	for i, s := range []served{first, second, reads(w.hold("last"), 8)} {
+		var id uint32
+		for id = range w.pieces {
+		}
+		if err := w.heardData(appendData(nil, id, block.MediumRead, 0)[headLen:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-s; got != block.MediumRead {
+			t.Errorf("piece %d ends with %v", i, got)
+		}
+	}
+}
+
+// TestPieceBehindOneThatIsGivenUp: a piece that the window has no room for holds up those behind it no longer than it is wanted.
+func TestPieceBehindOneThatIsGivenUp(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		w := newWindow(copyPieces, 32*block.SectorSize)
+		reads(w.hold("slow"), 24)
+		large, small := w.hold("large"), w.hold("small")
+		if same {
+			small = w.hold("large")
+		}
+		reads(large, 16)
+		reads(small, 4)
+		if n := len(w.pieces); n != 1 {
+			t.Fatalf("%d pieces were sent, want the first", n)
+		}
+		large.Release()
+		if n := len(w.pieces); n != 2 {
+			t.Errorf("%d pieces were sent when the window had room for the last one", n)
+		}
+	}
+}

@@ -49,10 +49,12 @@ func (d *Device) attention(c *Command) {
 		d.tell(block.EventGeneration)
 		return
 	}
-	d.recapacity = d.recapacity || asc == ascCapacity
-	if c != d.measuring {
-		d.measure()
+	if c == d.measuring {
+		d.said = d.said || asc == ascCapacity
+		return
 	}
+	d.recapacity = d.recapacity || asc == ascCapacity
+	d.measure()
 }
 
 // tell notifies the listeners, or keeps the news for the first one.
@@ -113,7 +115,11 @@ func (d *Device) measure() {
 		d.remeasure = true
 		return
 	}
-	d.remeasure = false
+	if d.later != nil { // one is enough, however many have failed
+		d.later.Stop()
+		d.later = nil
+	}
+	d.said, d.recapacity, d.remeasure = d.said || d.recapacity, false, false
 	d.measuring = &Command{CDB: readCapacity[:], In: [][]byte{make([]byte, capacityLen)}}
 	d.ask(d.measuring, func(c *Command) {
 		d.measuring = nil
@@ -121,7 +127,7 @@ func (d *Device) measure() {
 		case d.closed:
 			return
 		case c.Lost != nil || c.Status != statusGood || c.InLen < 16:
-			d.exec.At(d.exec.Now()+measureAgainNanos, d.measure)
+			d.later = d.exec.At(d.exec.Now()+measureAgainNanos, d.measure)
 			return
 		}
 		d.measured(c.In[0][:c.InLen])
@@ -136,8 +142,8 @@ func (d *Device) measure() {
 // changed may have been smaller than it is now, and have lost what was behind that end: who lists
 // changes is asked for them, and of who does not, the same capacity can mean nothing else.
 func (d *Device) measured(b []byte) {
-	was, shift, said := d.info, d.shift, d.recapacity
-	d.recapacity = false
+	was, shift, said := d.info, d.shift, d.said
+	d.said = false
 	if err := d.setCapacity(b); err != nil || d.info.BlockSize != was.BlockSize {
 		d.info, d.shift, d.closed = was, shift, true
 		d.tell(block.EventGone)
@@ -150,6 +156,7 @@ func (d *Device) measured(b []byte) {
 		d.tell(block.EventCapacity)
 	}
 	if said && (d.tracks || d.info.Sectors == was.Sectors) {
+		d.recapacity = false // what it has said until now is in the answer to this
 		d.tell(block.EventGeneration)
 	}
 }

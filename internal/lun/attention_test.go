@@ -112,6 +112,32 @@ func TestChangedCapacityIsAQuestion(t *testing.T) {
 	}
 }
 
+// TestChangeDuringTheQuestion: what a unit says of its capacity while that is read is a question of its own where the first one told
+// of nothing that may be lost: the answer may be newer than what was said.
+func TestChangeDuringTheQuestion(t *testing.T) {
+	generation, capacity := block.EventGeneration, block.EventCapacity
+	for _, c := range []struct {
+		asc  uint16 // that comes meanwhile
+		now  uint64
+		want []block.EventKind
+	}{
+		{ascCapacity, 100, []block.EventKind{generation}},
+		{ascCapacity, 200, []block.EventKind{capacity, generation}},
+		{0x3f0e, 200, []block.EventKind{capacity}},
+	} {
+		d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
+		k.answer(exec, 0, statusCheck, attentionSense(ascCapacity), nil)
+		k.answer(exec, 2, statusCheck, attentionSense(c.asc), nil) // of the read, which was sent again
+		k.answer(exec, 1, statusGood, nil, capacityData(c.now, 512))
+		k.answer(exec, len(k.got)-1, statusGood, nil, capacityData(c.now, 512))
+		d.attention(&Command{Status: statusCheck, Sense: attentionSense(0x2903)}) // a reset that has changed nothing
+		k.answer(exec, len(k.got)-1, statusGood, nil, capacityData(c.now, 512))
+		if !slices.Equal(*heard, c.want) {
+			t.Errorf("%04x, %d blocks: heard %v, want %v", c.asc, c.now, *heard, c.want)
+		}
+	}
+}
+
 // TestReferenceToWhatIsCutOff: a copy source that the unit has lost has changed, whether the unit grows again or not.
 func TestReferenceToWhatIsCutOff(t *testing.T) {
 	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
@@ -160,6 +186,31 @@ func TestCapacityIsReadUntilItIsKnown(t *testing.T) {
 	}
 	if want := []block.EventKind{block.EventCapacity, block.EventCapacity}; !slices.Equal(*heard, want) {
 		t.Errorf("heard %v", *heard)
+	}
+}
+
+// TestStormOfAttentions: however often a unit says that something has changed that does not tell its capacity, it is asked for that
+// once at a time, and once a second.
+func TestStormOfAttentions(t *testing.T) {
+	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
+	busy := func() {
+		for d.measuring != nil {
+			d.measuring.Status = statusBusy
+			d.measuring.Done(d.measuring)
+			exec.RunUntil(exec.Now())
+		}
+	}
+	for range 20 {
+		d.attention(&Command{Status: statusCheck, Sense: attentionSense(0x3f0e)})
+		busy()
+		exec.RunUntil(exec.Now() + 10_000_000)
+	}
+	asked := len(k.got)
+	for end := exec.Now() + 10*measureAgainNanos; exec.Now() < end; busy() {
+		exec.RunUntil(exec.Now() + 1_000_000)
+	}
+	if n := len(k.got) - asked; n < 9 || n > 11 {
+		t.Errorf("it is asked %d times in 10 s", n)
 	}
 }
 

@@ -83,15 +83,16 @@ type Device struct {
 
 	// unheard is what happened before there was a listener.
 	unheard   []block.EventKind
-	lostPower bool     // the unit has, since Open began
-	opened    bool     // Open has ended
-	measuring *Command // reads the capacity; nil: none does
-	remeasure bool     // it may have changed since
-	// recapacity: the unit has said that its capacity has changed, and it was not read since.
-	recapacity bool
-	tracks     bool // the unit tells what others change
-	held       []*ref
-	key        uint64 // that we have registered, 0: none
+	lostPower bool        // the unit has, since Open began
+	opened    bool        // Open has ended
+	measuring *Command    // reads the capacity; nil: none does
+	remeasure bool        // it may have changed since
+	later     block.Timer // reads it, because it could not be read; nil: nothing will
+	// said: the unit has said that its capacity has changed, and that is being read; recapacity: and it is to be read once more.
+	said, recapacity bool
+	tracks           bool // the unit tells what others change
+	held             []*ref
+	key              uint64 // that we have registered, 0: none
 
 	// registering is held while the registration is used or changed: who releases a reservation must not name a key that a
 	// new generation is just replacing.

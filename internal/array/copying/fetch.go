@@ -14,8 +14,8 @@ const (
 	// both begin anew. Reads themselves may take longer: how long, the source's array knows.
 	patience = 10_000_000_000
 	grace    = 1_000_000_000
-	// maxSilent bounds the fetches that were given up and have not come back from an array that has sent none back for
-	// patience, maxStale those from any: their buffers wait there. More are refused until some are back.
+	// maxSilent bounds the fetches of an account that were given up and have not come back, where none has for patience,
+	// maxStale those of any account: their buffers wait there. More are refused until some are back.
 	maxSilent = 64
 	maxStale  = 1024
 )
@@ -54,26 +54,43 @@ type Fetch struct {
 // fetchFns are methods of a fetch as values, made once.
 type fetchFns struct{ serve, late, back, overdue, again, unwant, nothing func() }
 
-// arrears are the fetches of an engine that one array has not given back.
+// arrears are the fetches of one account that were given up and have not come back.
 type arrears struct {
-	of    any // Source.of
-	n     int
+	of    any   // Source.account
+	n     int   // above 0
 	heard int64 // when the first was given up, or the last came back
 }
 
+// arrears returns what is owed of an account; nil: nothing.
 func (e *Engine) arrears(of any) *arrears {
-	i := slices.IndexFunc(e.owing, func(a arrears) bool { return a.of == of })
-	if i < 0 {
-		i = len(e.owing)
-		e.owing = append(e.owing, arrears{of: of})
+	for i := range e.owing {
+		if e.owing[i].of == of {
+			return &e.owing[i]
+		}
 	}
-	return &e.owing[i]
+	return nil
+}
+
+// charge notes that a fetch was given up, settle that it has come back.
+func (e *Engine) charge(of any, now int64) {
+	if a := e.arrears(of); a != nil {
+		a.n++
+	} else {
+		e.owing = append(e.owing, arrears{of, 1, now})
+	}
+}
+
+func (e *Engine) settle(of any, now int64) {
+	a := e.arrears(of)
+	if a.n, a.heard = a.n-1, now; a.n == 0 { // initiators come and go
+		e.owing = slices.DeleteFunc(e.owing, func(a arrears) bool { return a.n == 0 })
+	}
 }
 
 // Fetch reads sectors of a source. Done is called perhaps at once, when the source has long not
 // answered; then there is no fetch.
 func (e *Engine) Fetch(here block.Executor, s *Source, w Want) *Fetch {
-	if a := e.arrears(s.of()); a.n >= maxStale || a.n >= maxSilent && here.Now()-a.heard >= patience {
+	if a := e.arrears(s.account()); a != nil && (a.n >= maxStale || a.n >= maxSilent && here.Now()-a.heard >= patience) {
 		w.Done(w.Buf, block.Offline)
 		return nil
 	}
@@ -118,8 +135,7 @@ func (f *Fetch) Served(s block.Status) {
 func (f *Fetch) back() {
 	e, done, buf := f.e, f.Done, f.Buf
 	if f.stale { // a message to it may still be on its way, so it is not used again
-		a := e.arrears(f.src.of())
-		a.n, a.heard = a.n-1, f.here.Now()
+		e.settle(f.src.account(), f.here.Now())
 		e.PutBuf(buf)
 		return
 	}
@@ -166,10 +182,7 @@ func (f *Fetch) Forget() {
 // giveUp leaves the fetch and its buffer to the message. A read that has not begun does not begin.
 func (f *Fetch) giveUp() {
 	f.stale = true
-	a := f.e.arrears(f.src.of())
-	if a.n++; a.n == 1 {
-		a.heard = f.here.Now()
-	}
+	f.e.charge(f.src.account(), f.here.Now())
 	f.Done = nil
 	if withdrawn := f.letter.Withdraw(); f.opened || !withdrawn {
 		block.Send(f.src.home, f.fns.unwant)

@@ -87,8 +87,8 @@ func TestAbandonedFetches(t *testing.T) {
 		f.Served(block.OK)
 	}
 	here.Run()
-	if n := e.arrears(there).n; n != 0 || failed != 1 || len(e.bufs) != maxSilent+2 {
-		t.Errorf("%d fetches are still given up, %d failed, %d buffers are free", n, failed, len(e.bufs))
+	if a := e.arrears(there); a != nil || failed != 1 || len(e.bufs) != maxSilent+2 {
+		t.Errorf("still given up: %+v, %d failed, %d buffers are free", a, failed, len(e.bufs))
 	}
 	there.kept = nil
 	if fetch() == nil {
@@ -155,7 +155,7 @@ func (*remote) Sectors() uint64                                { return 8 }
 func (*remote) Release()                                       {}
 func (*remote) States(uint64, uint64, func(block.Extent) bool) {}
 func (r *remote) Home() block.Executor                         { return r.home }
-func (r *remote) Array() any                                   { return r.array }
+func (r *remote) Account() any                                 { return r.array }
 func (r *remote) Read(_, _ uint64, _ []byte, _ block.Origin, p block.Piece) {
 	r.asked = append(r.asked, p)
 }

@@ -47,7 +47,7 @@ type Source struct {
 	RunList
 	lender Lender
 	home   block.Executor
-	array  any // which has it; nil: that of the executor
+	debtor any // block.Remote.Account; nil: the executor
 	back   func()
 }
 
@@ -61,10 +61,11 @@ func Lend(home block.Executor, lender Lender, runs *hold.Ref, back func()) *Sour
 	return &Source{RunList: offsets{runs.View()}, lender: lender, home: home, back: back}
 }
 
-// of tells the array that has the reference from others. One executor asks all that are elsewhere.
-func (s *Source) of() any {
-	if s.array != nil {
-		return s.array
+// account is where fetches of the source are counted that were given up. One executor asks all arrays that are elsewhere, and a
+// link leaves room beside what one initiator's copies wait for there, so those of another one do not pay for that.
+func (s *Source) account() any {
+	if s.debtor != nil {
+		return s.debtor
 	}
 	return s.home
 }
@@ -155,7 +156,7 @@ func (c intact) Served(s block.Status) {
 
 // FromRemote makes a Source of a reference of another array, which stays the caller's.
 func FromRemote(r block.Remote) *Source {
-	return &Source{RunList: remoteRuns{r}, lender: remoteLender{r}, home: r.Home(), array: r.Array(), back: r.Release}
+	return &Source{RunList: remoteRuns{r}, lender: remoteLender{r}, home: r.Home(), debtor: r.Account(), back: r.Release}
 }
 
 // remoteRuns are offsets of a reference of another array.

@@ -66,21 +66,28 @@ type linkedArray struct {
 type linkedUnit struct {
 	ArrayUnit
 	of   *linkedArray
+	who  string // the name of the initiator that copies
 	mine far
 }
 
 // foreign is a reference of another array, as devices of this one read it.
 type foreign struct {
 	block.Readable
-	of *linkedArray
+	account
+}
+
+// account is what one initiator's copies use of another array. See block.Remote.
+type account struct {
+	of  *linkedArray
+	who string
 }
 
 func (f foreign) Home() block.Executor { return f.of.m.t.Exec() }
-func (f foreign) Array() any           { return f.of }
+func (f foreign) Account() any         { return f.account }
 
-// admit takes a unit of the other array, and hears what ends it.
-func (p *linkedArray) admit(u ArrayUnit) *linkedUnit {
-	l := &linkedUnit{ArrayUnit: u, of: p, mine: far{volume: u.Volume(), shift: u.Shift()}}
+// admit takes a unit of the other array for an initiator, and hears what ends it.
+func (p *linkedArray) admit(who string, u ArrayUnit) *linkedUnit {
+	l := &linkedUnit{ArrayUnit: u, of: p, who: who, mine: far{volume: u.Volume(), shift: u.Shift()}}
 	u.Watch(func(e Ending) {
 		c := interruption{g: l, status: e.Status, why: sense.Code(e.Sense), gone: e.Gone}
 		if e.Gone {
@@ -107,7 +114,7 @@ func (p *linkedArray) find(who copysource.Caller, want []*copysource.Wanted, ans
 	p.a.Find(Initiator{Name: who.Initiator, Port: who.Port}, names, func(found []ArrayUnit) {
 		for k, u := range found {
 			if u != nil {
-				out[at[k]] = p.admit(u)
+				out[at[k]] = p.admit(who.Initiator, u)
 			}
 		}
 		p.m.tell(func() { answer(out) })
@@ -122,7 +129,7 @@ func (p *linkedArray) borrow(who copysource.Caller, token []byte, answer func(fa
 	p.a.Borrow(Initiator{Name: who.Initiator, Port: who.Port}, sha256.Sum256(token), func(u ArrayUnit, ref block.Readable, why uint32) {
 		k := farToken{why: sense.Code(why)}
 		if u != nil {
-			k = farToken{g: p.admit(u), ref: foreign{ref, p}, sectors: ref.Sectors()}
+			k = farToken{g: p.admit(who.Initiator, u), ref: foreign{ref, account{p, who.Initiator}}, sectors: ref.Sectors()}
 		}
 		p.m.tell(func() { answer(k) })
 	})
@@ -137,7 +144,7 @@ func (l *linkedUnit) ask(q *question, answer func(copysource.Reply), _ func()) {
 	heard := func(a Answer) {
 		r := copysource.Reply{Status: a.Status, Gone: a.Gone, SAM: a.SAM, Sense: sense.Data{Code: sense.Code(a.Sense)}}
 		if a.Ref != nil {
-			r.Ref = foreign{a.Ref, l.of}
+			r.Ref = foreign{a.Ref, account{l.of, l.who}}
 		}
 		m.tell(func() { answer(r) })
 	}
