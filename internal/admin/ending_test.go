@@ -262,10 +262,12 @@ func (k busyKernel) Devices() []*tcmu.Device { return nil }
 // TestSecondSignalBesideTheKernel: a daemon that is told to end at once does not leave the kernel with the parameters of a server that
 // is about to end.
 func TestSecondSignalBesideTheKernel(t *testing.T) {
-	r := startWith(t, parse(t, testConfig, hurriedDir(t)), func(*daemon) {})
-	k := &kernelDoor{d: r.d}
-	k.serve(busyKernel{make(chan struct{})})
-	r.d.kernel = k
+	var k *kernelDoor
+	r := startWith(t, parse(t, testConfig, hurriedDir(t)), func(d *daemon) {
+		k = &kernelDoor{d: d}
+		k.serve(busyKernel{make(chan struct{})})
+		d.kernel = k
+	})
 	r.cancel()
 	close(r.hurry)
 	if err := r.ends(); err != nil {

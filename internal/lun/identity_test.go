@@ -90,9 +90,14 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 		defer d.exec.Unlock()
 		fn()
 	}
-	heard := func(d *Device) (kinds []block.EventKind) {
+	heard := func(d *Device, want ...block.EventKind) (kinds []block.EventKind) {
 		locked(d, func() {}) // what was posted runs
 		locked(d, func() { d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) }) })
+		soon(func() (all bool) {
+			locked(d, func() { all = len(kinds) >= len(want) })
+			return all
+		})
+		locked(d, func() { kinds = slices.Clone(kinds) })
 		return kinds
 	}
 	power := []block.EventKind{block.EventPowerLoss}
@@ -102,23 +107,23 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	}{
 		"power on":       {[]uint16{0x2900}, power},
 		"twice":          {[]uint16{0x2900, 0x2901}, power},
-		"and others":     {[]uint16{0x3f0e, 0x2901, 0x2a09}, power},
+		"and others":     {[]uint16{0x3f0e, 0x2901, 0x2a09}, []block.EventKind{block.EventPowerLoss, block.EventGeneration}}, // behind a question
 		"internal reset": {[]uint16{0x2904}, nil},
 		"nexus loss":     {[]uint16{0x2907}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openScripted(t, &scripted{news: row.news, blocks: 100})
 			locked(d, func() {})
-			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
+			if got := d.HeardPowerLoss(); got != slices.Contains(row.want, block.EventPowerLoss) {
 				t.Errorf("it has heard of a loss of power: %v", got)
 			}
-			if got := heard(d); !slices.Equal(got, row.want) {
+			if got := heard(d, row.want...); !slices.Equal(got, row.want) {
 				t.Errorf("the first listener hears %v, want %v", got, row.want)
 			}
 			if got := heard(d); len(got) > 0 {
 				t.Errorf("the second hears %v", got)
 			}
-			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
+			if got := d.HeardPowerLoss(); got != slices.Contains(row.want, block.EventPowerLoss) {
 				t.Errorf("the listener may fail to keep it, and the unit says: %v", got)
 			}
 		})

@@ -118,14 +118,12 @@ func (r *rig) compareHomes(v *volume) {
 // audit begins an audit.
 func (r *rig) audit() *Audit {
 	r.t.Helper()
-	var u *Audit
-	u = r.arena.NewAudit(r.space, func(vol uint32, why string) {
+	return r.arena.NewAudit(r.space, func(vol uint32, why string) {
 		if !r.faults || !strings.Contains(why, "cannot be read") {
 			r.fatalf("volume %d: %s", vol, why)
 		}
 		r.blind++
 	})
-	return u
 }
 
 // compareAudit ends an audit that has been everywhere. One that has come by a page that could not be read finds no more than that.
