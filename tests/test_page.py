@@ -509,9 +509,16 @@ def test_a_colour_belongs_to_an_object(viewer: Viewer, new_array: Callable[[Conf
     check()
     for name, chart, label in (("v2", "chart-held", "v2"), ("v2", "chart-latency", "p99")):
         viewer.go(f"volume/{name}")
-        # The page before has a legend with these letters in it, too.
-        eventually(f"{label} in {chart}", lambda chart=chart, label=label: label in legends(page, chart)[chart])
-        assert legends(page, chart)[chart][label].split("rgb")[1] == looks[name].split("rgb")[1], chart
+        # The page before has a legend with these letters in it, too. A legend may be drawn again at any moment, so what
+        # is compared is what was found.
+        found: dict[str, str] = {}
+
+        def shown(chart: str = chart, label: str = label, found: dict[str, str] = found) -> bool:
+            found.update(legends(page, chart)[chart])
+            return label in found
+
+        eventually(f"{label} in {chart}", shown)
+        assert found[label].split("rgb")[1] == looks[name].split("rgb")[1], chart
 
     for theme in THEMES:
         viewer.theme(theme)
