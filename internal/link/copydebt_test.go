@@ -1,12 +1,9 @@
 package link
 
 import (
-	"net"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -16,29 +13,8 @@ func TestDebtsOfOneInitiator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for 10 s")
 	}
-	var mu sync.Mutex
-	of := map[uint64]string{} // the initiator of each unit
-	asked := 0                // pieces that are not answered
-	f := newForger(t, func(conn net.Conn, k kind, body []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch k {
-		case kindToken:
-			if q, err := parseBorrowing(body); err == nil {
-				of[q.unit] = q.who.Name
-				conn.Write(lends(body, 8, 0))
-			}
-		case kindPiece:
-			if p, err := parsePieceHead(body); err != nil {
-				return
-			} else if of[p.unit] == copyHost {
-				asked++
-			} else {
-				n := p.length * block.SectorSize
-				conn.Write(append(appendData(nil, p.id, block.OK, n), make([]byte, n)...))
-			}
-		}
-	})
+	var l halfLender
+	f := newForger(t, l.serve(8))
 	a, b := f.dst.login(copyHost), f.dst.login(copyOther)
 	const each = 28 // far from each other
 	for round := range 3 {
@@ -49,9 +25,7 @@ func TestDebtsOfOneInitiator(t *testing.T) {
 			all = append(all, a.start(c))
 		}
 		f.poll("pieces of the first initiator", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return asked == each*(round+1)
+			return l.pieces() == each*(round+1)
 		})
 		a.manage(scsi.AbortTaskSet, 0)
 		for _, x := range all {

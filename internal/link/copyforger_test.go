@@ -176,38 +176,52 @@ func refuses(body []byte, sense uint32) []byte {
 	return e.append(nil)
 }
 
-// TestWindowLeavesRoom: an initiator whose copies wait for an array that does not read what they want leaves room for those of
-// others in the window of the link, however many pieces it wants, and though it has given its copies up.
-func TestWindowLeavesRoom(t *testing.T) {
-	var mu sync.Mutex
-	of := map[uint64]string{} // the initiator of each unit
-	asked := map[string]int{} // pieces
-	f := newForger(t, func(conn net.Conn, k kind, body []byte) {
-		mu.Lock()
-		defer mu.Unlock()
+// halfLender is an array that lends whatever is asked for, gives copyOther its pieces, as zeros, and others nothing.
+type halfLender struct {
+	mu    sync.Mutex
+	of    map[uint64]string // guarded by mu: the initiator of each unit
+	asked map[string]int    // guarded by mu: pieces, by initiator
+}
+
+// pieces returns how many pieces copyHost has asked for.
+func (l *halfLender) pieces() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked[copyHost]
+}
+
+// serve returns what answers for a forger, with tokens of so many blocks.
+func (l *halfLender) serve(blocks uint64) func(conn net.Conn, k kind, body []byte) {
+	l.of, l.asked = map[uint64]string{}, map[string]int{}
+	return func(conn net.Conn, k kind, body []byte) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		switch k {
 		case kindToken:
 			if q, err := parseBorrowing(body); err == nil {
-				of[q.unit] = q.who.Name
-				conn.Write(lends(body, 2048, 0))
+				l.of[q.unit] = q.who.Name
+				conn.Write(lends(body, blocks, 0))
 			}
 		case kindPiece:
 			p, err := parsePieceHead(body)
 			if err != nil {
 				return
 			}
-			if asked[of[p.unit]]++; of[p.unit] == copyOther {
+			if l.asked[l.of[p.unit]]++; l.of[p.unit] == copyOther {
 				n := p.length * block.SectorSize
 				conn.Write(append(appendData(nil, p.id, block.OK, n), make([]byte, n)...))
 			}
 		}
-	})
-	a, b := f.dst.login(copyHost), f.dst.login(copyOther)
-	pieces := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return asked[copyHost]
 	}
+}
+
+// TestWindowLeavesRoom: an initiator whose copies wait for an array that does not read what they want leaves room for those of
+// others in the window of the link, however many pieces it wants, and though it has given its copies up.
+func TestWindowLeavesRoom(t *testing.T) {
+	var l halfLender
+	f := newForger(t, l.serve(2048))
+	a, b := f.dst.login(copyHost), f.dst.login(copyOther)
+	pieces := l.pieces
 	const half = forgedWindow / 2 / (256 << 10)
 	for range 2 {
 		var all []*running

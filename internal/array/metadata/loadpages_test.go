@@ -56,6 +56,21 @@ func withLeaves(t *testing.T, n int) (f *fake, keys []string) {
 	return f, keys
 }
 
+// loadedLedger returns a ledger whose entries are loaded, but for the pages.
+func loadedLedger(t *testing.T, store block.MetaStore, exec block.Executor, hooks Hooks) *Ledger {
+	t.Helper()
+	l := New(store, exec, hooks)
+	if _, err := l.Parts(); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"l", "o"} {
+		if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
 // TestPagesOfEitherCopy: each page comes from a copy that has it as its entry says, in the order of the keys, whatever either
 // has lost: a value, a key, or what lies behind a place that cannot be read.
 func TestPagesOfEitherCopy(t *testing.T) {
@@ -89,15 +104,7 @@ func TestPagesOfEitherCopy(t *testing.T) {
 				damage(k, rnd.IntN(2), 1+rnd.IntN(3))
 			}
 		}
-		l := New(p, one.exec, Hooks{})
-		if _, err := l.Parts(); err != nil {
-			t.Fatal(err)
-		}
-		for _, prefix := range []string{"l", "o"} {
-			if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
+		l := loadedLedger(t, p, one.exec, Hooks{})
 		if err := l.Check(1, false); err != nil {
 			t.Fatal(err)
 		}

@@ -50,15 +50,7 @@ func TestRebuiltFromBothCopies(t *testing.T) {
 		two, _ := withLeaves(t, 60)
 		good := maps.Clone(one.kv)
 		p := &rebuilt{torn: torn{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}}
-		l := New(p, one.exec, Hooks{})
-		if _, err := l.Parts(); err != nil {
-			t.Fatal(err)
-		}
-		for _, prefix := range []string{"l", "o"} {
-			if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
+		l := loadedLedger(t, p, one.exec, Hooks{})
 		loaded, old := p.chosen, 1-p.chosen
 		p.of(old).kv["n of nobody"], p.of(loaded).kv["n of nobody"] = []byte("x"), []byte("x")
 		for range 1 + rnd.IntN(4) {

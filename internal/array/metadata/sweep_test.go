@@ -58,17 +58,9 @@ func TestSweep(t *testing.T) {
 		two, _ := withLeaves(t, 60)
 		two.exec = one.exec
 		p := &pair{fake: one, other: two, chosen: n % 2}
-		l := New(twice{p}, one.exec, Hooks{Durable: func(uint64) {}})
-		if _, err := l.Parts(); err != nil {
-			t.Fatal(err)
-		}
+		l := loadedLedger(t, twice{p}, one.exec, Hooks{Durable: func(uint64) {}})
 		good := maps.Clone(one.kv)
 		size, want := 0, make([]int, 2)
-		for _, prefix := range []string{"l", "o"} {
-			if err := l.Load(prefix, func(_, _ []byte) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
 		var keys []string
 		for k, v := range one.kv {
 			if k != keyGen {

@@ -72,14 +72,7 @@ func (w *world) eventShrinkAndGrow() {
 // mayCrash lets pass some time, or requests, and the host may die behind that, with a loss of power or without. If the cache has
 // not yet recorded then that the LUN had shrunk, and the LUN has grown again, what was cut off may come back.
 func (w *world) mayCrash(cut cutOff) (crashed bool) {
-	switch w.r.IntN(4) {
-	case 0:
-		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000))
-	case 1:
-		w.v.RunUntil(w.v.Now() + w.r.Int64N(3*w.a.delay))
-	case 2:
-		w.steps(w.r.IntN(10))
-	}
+	w.pass(w.r.IntN(4))
 	if w.r.IntN(2) == 0 {
 		w.settle()
 	}

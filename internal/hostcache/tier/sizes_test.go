@@ -46,16 +46,22 @@ func (w *world) usual() {
 	w.smallest = everything
 }
 
-// somewhere lets pass some time, or requests.
-func (w *world) somewhere() {
-	switch w.r.IntN(5) {
+// pass lets pass, as n says, some time, or some requests, or nothing.
+func (w *world) pass(n int) {
+	switch n {
 	case 0:
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000))
 	case 1:
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(3*w.a.delay))
 	case 2:
 		w.steps(w.r.IntN(10))
-	case 3:
+	}
+}
+
+// somewhere lets pass some time, or requests, or all of them.
+func (w *world) somewhere() {
+	n := w.r.IntN(5)
+	if w.pass(n); n == 3 {
 		w.settle()
 	}
 }
