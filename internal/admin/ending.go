@@ -207,18 +207,27 @@ func (d *daemon) stopArrays() error {
 }
 
 // goesOn waits for the end of a step. Where a look finds another number of what has ended, the step makes progress, however
-// long it takes.
+// long it takes. While a look is held up by an executor no other one begins: they would pile up.
 func (e *ending) goesOn(what string, end <-chan error, look <-chan time.Time, ended func() uint64) error {
 	e.at(what)
 	var last uint64
+	var looked chan uint64 // of a look that has not ended
 	for {
 		select {
 		case err := <-end:
 			return err
 		case <-look:
-			if n, ok := soon(ended); ok && n != last {
-				last = n
-				e.at(what)
+			if looked == nil {
+				looked = make(chan uint64, 1)
+				go func() { looked <- ended() }()
+			}
+			select {
+			case n := <-looked:
+				if looked = nil; n != last {
+					last = n
+					e.at(what)
+				}
+			case <-time.After(askLimit):
 			}
 		}
 	}
