@@ -205,7 +205,7 @@ def stop_guests() -> None:
         g.kill()
 
 
-def summary(done: list[Job], run: Run, started: float, engine: Engine) -> int:
+def summary(done: list[Job], run: Run, started: float, engine: str) -> int:
     """Print how each guest ended and the sums; return the exit status."""
     everything = {"passed": 0, "failed": 0, "skipped": 0}
     for job in done:
@@ -215,7 +215,7 @@ def summary(done: list[Job], run: Run, started: float, engine: Engine) -> int:
         counts = ", ".join(f"{n} {k}" for k, n in job.counts.items() if n)
         say(f"{job.name:<20} {job.seconds:6.1f} s  {ended:<12} {counts}")
     where = run.dir.relative_to(REPO)
-    say(f"{time.monotonic() - started:.1f} s with {engine.name}; logs in {where}")
+    say(f"{time.monotonic() - started:.1f} s with {engine}; logs in {where}")
     bad = [j for j in done if j.status not in (0, NO_TESTS)]
     if any(everything.values()):
         everything["failed"] = max(everything["failed"], len(bad))  # a guest that died counted nothing
@@ -247,7 +247,7 @@ def once(args: argparse.Namespace, rest: list[str]) -> int:
     if whole and engine.name == "uml" and not args.command:
         times = known_times() | {j.name: round(j.seconds, 1) for j in todo if j.status == 0}
         TIMES.write_text(json.dumps(times, indent=1))
-    return summary(todo, run, started, engine)
+    return summary(todo, run, started, engine.name)
 
 
 def leave(*_: object) -> None:
