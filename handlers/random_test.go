@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+	"github.com/arraysim/arraysim/internal/testkit"
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
 )
@@ -50,8 +51,7 @@ func randomCDB(rng *rand.Rand) []byte {
 // TestRandomCommands sends random commands with random data to two units of a domain, while others are withdrawn, the write cache is
 // switched, and a third unit comes and goes. Every command ends, and the rings stay whole. The seed is in the log.
 func TestRandomCommands(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := newHost(t)
 	a := NewArray(h, nil)

@@ -3,25 +3,19 @@ package array
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"math/rand/v2"
 	"sync"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-var parallelSeed = flag.Uint64("parallel.seed", 0, "repeat a run of TestParallel")
 
 // TestParallel: goroutines write and read parts of volumes that are theirs alone, by transfers short and
 // long, of any alignment, so that data is copied, and files are written and read, beside the core; others
 // write over one part all at once. What is read is what was written last, and the array is whole.
 func TestParallel(t *testing.T) {
-	seed := *parallelSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d: repeat with -parallel.seed=%d", seed, seed)
+	seed := testkit.Seed(t)
 	const workers, part, steps = 4, 4 << 20, 300
 	r, volumes := parallelRig(t, 2, 2, 2<<20)
 	defer r.close()

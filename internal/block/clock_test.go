@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // machine is a kernel's clock and a processor's counter that a test moves.
@@ -58,7 +60,7 @@ func TestTickerAsksRarely(t *testing.T) {
 // TestTickerTrustsNoCounter: whatever the counter does, and however long looks take, the clock does
 // not go back, and is off by a few ms at the most.
 func TestTickerTrustsNoCounter(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := testkit.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		m := &machine{rate: 2.6, tick: r.Uint64()}

@@ -5,12 +5,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // An estimate is within the bucket of the exact value: a factor of the square root of two.
 func TestQuantile(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range 200 {
 		var h Histogram

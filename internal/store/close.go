@@ -27,7 +27,7 @@ func (s *Files) Close() error {
 	if limit == 0 {
 		limit = closeTime
 	}
-	s.closes.CompareAndSwap(nil, new("nothing yet"))
+	s.closes.CompareAndSwap(nil, new("the array, which holds its executor")) // whom it waits for first
 	end := make(chan error, 1)
 	go func() { end <- s.close() }()
 	t := time.NewTimer(limit)
@@ -44,7 +44,6 @@ func (s *Files) Close() error {
 func (s *Files) at(what string) { s.closes.Store(&what) }
 
 func (s *Files) close() error {
-	s.at("the array, which holds its executor")
 	s.exec.Lock()
 	was := s.closed
 	s.closed = true

@@ -16,15 +16,15 @@ type lockedFS struct{ *awayFS }
 
 func (lockedFS) Lock(path string) (io.Closer, error) { return lockFolder(OS, filepath.Dir(path)) }
 
-// TestCloseNamesWhatHangs: a disk does not answer, or the array holds its executor. Close ends in time and says so, and
-// nobody else can open the folder until the disk has answered.
+// TestCloseNamesWhatHangs: a disk does not answer, or the array holds its executor. Close ends in time and says so, however
+// little time it has, and nobody else can open the folder until the disk has answered.
 func TestCloseNamesWhatHangs(t *testing.T) {
 	for _, row := range []struct{ what, want string }{{"a disk", "mdisk slow "}, {"the executor", "holds its executor"}} {
 		t.Run(row.what, func(t *testing.T) {
 			exec, others, dir := block.NewLive(), block.NewLive(), t.TempDir()
 			defer others.Stop()
 			fs := &awayFS{FS: OS}
-			s, err := OpenFiles(exec, dir, FilesOptions{FS: lockedFS{fs}, NoRing: true, CloseTime: 50 * time.Millisecond})
+			s, err := OpenFiles(exec, dir, FilesOptions{FS: lockedFS{fs}, NoRing: true, CloseTime: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"hash"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // granule is what the model of the random test knows of: so many sectors hold one value.
@@ -44,18 +43,14 @@ type attempt struct {
 // TestRandomCopiesOverGroups: copies by EXTENDED COPY and by tokens within and between two groups, beside writes, aborts, resets,
 // a group that takes no messages for a while, and deaths of the process. Of what a command that did not end well would have written, each
 // granule has the old value or the new one; all else has what the model says. Then nothing is held in either group, and what
-// came into the caches went out of them. The same seed gives the same bytes at the same time. ARRAYSIM_GROUP_SEED repeats a run.
+// came into the caches went out of them. The same seed gives the same bytes at the same time.
 func TestRandomCopiesOverGroups(t *testing.T) {
-	base, rounds := rand.Uint64(), uint64(6)
-	if s := os.Getenv("ARRAYSIM_GROUP_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		base, rounds = seed, 1
-	}
-	if testing.Short() {
-		rounds = min(rounds, 3)
+	base, rounds := testkit.Seed(t), uint64(6)
+	switch {
+	case testkit.GivenSeed() != 0:
+		rounds = 1
+	case testing.Short():
+		rounds = 3
 	}
 	for seed := base; seed < base+rounds; seed++ {
 		first := randomCopies(t, seed)
@@ -63,7 +58,7 @@ func TestRandomCopiesOverGroups(t *testing.T) {
 			t.Error("the same seed gives other bytes, or takes another time")
 		}
 		if t.Failed() {
-			t.Fatalf("ARRAYSIM_GROUP_SEED=%d", seed)
+			t.Fatalf("-seed %d", seed)
 		}
 	}
 }

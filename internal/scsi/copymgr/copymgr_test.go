@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // slow is a device that ends requests when the test says so, and those that are withdrawn, unless
@@ -155,7 +156,7 @@ func (r *rig) populate(n *server.Nexus, id uint32, immed bool) *server.Task {
 // TestNothingIsKept: whatever ends operations, at the end nobody has one any more, nothing is held
 // but by valid tokens, and the manager keeps nothing for nexuses that are gone.
 func TestNothingIsKept(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+150; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		r := newRig(t)

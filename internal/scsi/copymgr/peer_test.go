@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // lateArray is another array that has whatever is asked for, or not, and answers at once, or when the test says so.
@@ -157,7 +158,7 @@ func (r *rig) redeem(n *server.Nexus, id uint32, immed bool) *server.Task {
 // TestQuestionsAreCounted: whatever becomes of searches and operations, and whenever other arrays answer, a manager knows how many
 // questions each of them has not answered, and on whose behalf. At the end there is none, and nothing of the other arrays is kept.
 func TestQuestionsAreCounted(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	left, most := 0, 0
 	for seed := base; seed < base+60; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 1))

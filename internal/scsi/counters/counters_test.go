@@ -10,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 type depth int
@@ -33,8 +34,7 @@ func lines(s *Set) string {
 // TestSavedCountersAddUp: what random commands count is saved and loaded whole, and loading it
 // twice counts it twice.
 func TestSavedCountersAddUp(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var s, twice Set
 	for range 300 {

@@ -67,7 +67,7 @@ func run(d *disk, exec *block.Virtual, what Parameters, limit int64) (o *Operati
 // TestPasses: after random operations the whole medium has what the last pass writes, or zeros, in
 // the time that the rate asks for; what runs short of resources goes on.
 func TestPasses(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+25; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := &disk{data: make([]byte, (1+rng.IntN(5000))*512), thin: rng.IntN(2) == 0}

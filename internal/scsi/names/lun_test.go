@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // TestLUNs: every number has one form that is sent, and is understood in both that there are.
@@ -30,7 +32,7 @@ func TestLUNs(t *testing.T) {
 
 // TestLUNMaps holds the maps against a plain one after random changes.
 func TestLUNMaps(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+50; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var m LUNMaps[*int]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 func TestStandardInquiry(t *testing.T) {
@@ -59,8 +60,7 @@ func TestVPD(t *testing.T) {
 // TestModesRoundTrip: what MODE SENSE says can be sent back by MODE SELECT and changes nothing; of
 // all that can be changed, exactly the changeable bits can.
 func TestModesRoundTrip(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		d := Modes{Current: Mode{DSense: rng.IntN(2) == 0, SWP: rng.IntN(2) == 0}, Saves: rng.IntN(2) == 0, HasThreshold: rng.IntN(2) == 0,

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // nexuses are those of the tests: two initiator ports by two target ports.
@@ -149,7 +150,7 @@ func broken(s *State) string {
 // nothing, who loses a registration to another is told, the generation never goes back, and what
 // is saved comes back as it was.
 func TestRandomChanges(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+200; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var s State

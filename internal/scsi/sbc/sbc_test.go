@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/server"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // recorder is a device that keeps the requests that it got and ends none.
@@ -83,7 +84,7 @@ func row(op byte, n int, run func(*server.Task), flags server.Flags) *server.Com
 // TestExtents: READ and WRITE of every length go to the device with the sectors of their blocks, or
 // say what of them is not there.
 func TestExtents(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+200; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		size := uint32(512 << (3 * rng.IntN(2)))
@@ -217,8 +218,7 @@ func TestLists(t *testing.T) {
 // TestDiffers holds the comparison of VERIFY against one byte by byte, wherever the pieces of
 // Data-Out are cut.
 func TestDiffers(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
 		n := 512 * (1 + rng.IntN(8))

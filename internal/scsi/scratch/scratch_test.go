@@ -3,6 +3,8 @@ package scratch
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // reader borrows pieces, and knows the one that it has.
@@ -24,7 +26,7 @@ func (r *reader) Start(piece []byte) {
 // has more than its part, nobody waits for whom there is a piece, and of the initiators that wait,
 // one that has least is served, its oldest reader first.
 func TestShares(t *testing.T) {
-	base := rand.Uint64()
+	base := testkit.Seed(t)
 	for seed := base; seed < base+100; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var p Pool
