@@ -48,17 +48,17 @@ CONCURRENT = """./handlers/... ./tcmu/... ./internal/admin/... ./internal/block/
 
 #: What `make test-quick` leaves to `make test` beside what is marked slow or says so by testing.Short: a test of Go
 #: that computes for a second on an idle core, or waits for two. Its package has others of the same code that take less.
-LONG = """TestAdvanceInSteps TestAuditsOfTwoSpaces TestBadKinds TestBusyOwner TestCachedReads TestCommandThatWaits
+LONG = """TestAdvanceInSteps TestAuditsOfTwoSpaces TestBadKinds TestCachedReads TestCommandThatWaits
  TestCommandsOfSeveralRecordsKeepTheLogWhole TestCompareLengths TestCopyBeneathCaches TestCopyOfAnotherTime
  TestDamagedImagesNeverPanic TestDeathInADescriptorOfAStart TestDeathsOfAStartThatFindsDamage TestDestagingIsOutrun
  TestDeviceOperations TestDiscardsAndDeaths TestEndsWhileHeld TestErasures TestEverFits TestEveryCopyIsRead
  TestEveryOperation TestEveryPoolIsAdmitted TestEverySourceTellsTheSame TestEverythingBeside TestFairAdmission
- TestFirstStartsAndPowerCuts TestFullStop TestGroupsStandAlone TestGuestMoves TestHeldWhileTheOwnerWorks
+ TestFirstStartsAndPowerCuts TestFullStop TestGroupsStandAlone TestGuestMoves
  TestHistoryHasNumbers TestHostileInitiator TestHostsAreNotAccused TestHostsOfModelAreNotAccused TestLargeCheckpoints
  TestLookStaysAsItWas TestManyCommandsAtOnce TestManyCommandsOverBadPages TestManyCommandsUnderEveryPolicy
  TestManyDeathsInAFullPool TestMetaKills TestMissingCountersAreNoFindings TestNobodyHeardOfWhatIsLost
  TestNobodyIsForgotten TestNothingAboveTheFloorIsMissed TestNothingLandsAfterAFence TestNumberOfTwoBatches
- TestOrdersOfOneBlock TestPauseBehindALink TestPrecisionAndRecall TestPrecisionAndRecallOfModel
+ TestOrdersOfOneBlock TestPrecisionAndRecall TestPrecisionAndRecallOfModel
  TestRandomCopiesOverGroups TestRandomRequestsAreWithdrawn TestRegionFailures TestSilentHostWhileHeld
  TestStartWaitsForRoom TestTableIsWhatOneCacheGives TestTakeoverControls TestTakeoverFences
  TestThrottleHoldsAnyNumberOfWriters TestToldIsAsGoodAsCompared TestTornCommands TestTornStateThenPowerLoss""".split()

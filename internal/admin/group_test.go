@@ -106,9 +106,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("after a restart the exports are\n%swant\n%s", got, shown)
 	}
 	r.write("x", 4000, data[:4096])
-	close(r.hurry)
-	r.stop()
-	abandon(t, r.d)
+	r.die()
 	r = start(t, parse(t, "portal: {listen: \"127.0.0.1:0\"}\nmetrics: {listen: \"127.0.0.1:0\"}", r.d.cfg.Data))
 	same()
 	if rep, err := r.Check(ctx); err != nil || !rep.OK || rep.Volumes != 3 {

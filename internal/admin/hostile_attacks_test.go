@@ -137,16 +137,21 @@ func (h *hostile) fillSlow() (*raw, error) {
 		s.command(pduCommand, 1, lunSlow, rwCDB(0x8A, 512*i, 512), segment, 0, filler[:segment])
 	}
 	s.ping()
-	for answered := 0; ; answered++ {
-		switch _, _, err := s.next(500 * time.Millisecond); {
-		case err == errSilent && answered < 64:
+	patience, read := time.Minute, false // silence says nothing before all has been read
+	for answered := 0; answered < 64; {
+		b, _, err := s.next(patience)
+		switch {
+		case err == errSilent && read:
 			return s, nil
 		case err != nil:
 			return s, err
-		case answered == 64:
-			return s, errors.New("the cache takes it all")
+		case b[0] == 0x20: // of the ping
+			patience, read = 500*time.Millisecond, true
+		default:
+			answered++
 		}
 	}
+	return s, errors.New("the cache takes it all")
 }
 
 // cache: all of it that one pool may have.

@@ -469,7 +469,8 @@ func TestHeirDoesNotCome(t *testing.T) {
 	ctx := context.Background()
 	seed := testkit.Seed(t)
 	p := newPond(t, seed)
-	a, b := p.node(1, false), p.node(2, true)
+	a := p.node(1, false, func(d *daemon) { d.moves.limit = startTimeout }) // hosts wait for as long as a start may take
+	b := p.node(2, true)
 	h := a.host(1, seed)
 	h.run(false)
 	a.await("the heir is linked", func(s Status) bool { return len(s.Nodes) == 2 && s.Nodes[1].State == NodeForwarding })

@@ -51,7 +51,7 @@ func TestCopiesBetweenArrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	address := freeAddress(t)
 	const array = "store: memory\ncache: {size: 8MiB}\nportal: {listen: 127.0.0.1:0}\nmetrics: {listen: 127.0.0.1:0}\n" +
 		"pools:\n  - {name: NAME, mdisks: [{name: m, size: 128MiB}]}\nvolumes:\n  - {name: v, pool: NAME, size: 16MiB, export: {lun: 0}}\n"
 	config := func(name, more string) *Config {

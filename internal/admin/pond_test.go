@@ -17,6 +17,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/rados"
 	"github.com/arraysim/arraysim/internal/store/rados/simulated"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // pond is a simulated cluster in real time, for daemons of this process.
@@ -210,14 +211,14 @@ type pondNode struct {
 	portal string
 }
 
-// freePort returns a port of loopback that nobody has.
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// freeAddress returns an address, host:port, on which nobody listens.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", testkit.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return l.Addr().String()
 }
 
 const pondSecret = "0123456789abcdef0123456789abcdef"
@@ -233,7 +234,7 @@ func (p *pond) node(id int, standby bool, with ...func(*daemon)) *pondNode {
 	text := fmt.Sprintf(`
 store: rados
 rados: {pool: p, log: replicated, standby: true}
-node: {id: %d, name: n%d, listen: "127.0.0.1:%d", secret_file: %q}
+node: {id: %d, name: n%d, listen: %q, secret_file: %q}
 cache: {size: 8MiB}
 portal: {listen: "127.0.0.1:0"}
 metrics: {listen: none}
@@ -242,7 +243,7 @@ pools:
 volumes:
   - {name: v, pool: gold, size: 16MiB, export: {lun: 0}}
   - {name: w, pool: gold, size: 16MiB, export: {lun: 1}}
-`, id, id, freePort(p.t), secret)
+`, id, id, freeAddress(p.t), secret)
 	cfg := parse(p.t, text, filepath.Join(dir, "data"))
 	n := &pondNode{Client: NewClient(cfg.Data), id: id, t: p.t, out: &logBuffer{}, hurry: make(chan struct{}), end: make(chan error, 1)}
 	var ctx context.Context

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -210,17 +211,48 @@ func hurriedDir(t *testing.T) string {
 	return dir
 }
 
-// abandon puts a copy of the daemon's folder in the place of the folder, as if the
-// process had ended now. The daemon's executors are held for good, so that it
-// changes nothing meanwhile.
-func abandon(t *testing.T, d *daemon) {
-	t.Helper()
-	for _, g := range d.groups {
+// die ends the daemon as the death of its process does: it is told to end at once, and does nothing more.
+func (r *running) die() {
+	r.t.Helper()
+	for _, g := range r.d.groups {
 		g.exec.Lock()
 	}
-	dst := t.TempDir()
-	if err := os.CopyFS(dst, os.DirFS(d.cfg.Data)); err != nil {
-		t.Fatal(err)
+	close(r.hurry) // first: nothing is to be destaged
+	r.cancel()
+	select {
+	case <-r.end: // it may say that it has left something
+	case <-time.After(startTimeout):
+		r.t.Fatalf("the daemon does not end:\n%s", r.out)
 	}
-	d.cfg.Data = dst
+	r.end = nil
+	r.forsaken()
+}
+
+// abandon is die for a daemon that has ended at once.
+func (r *running) abandon() {
+	r.t.Helper()
+	for _, g := range r.d.groups {
+		g.exec.Lock()
+	}
+	r.forsaken()
+}
+
+// forsaken puts a copy of the daemon's folder in the place of the folder, and has what is left of the daemon come to its end in the
+// one that it had: nothing of it is there in later tests. Preconditions: the executors are held; they are given back.
+func (r *running) forsaken() {
+	r.t.Helper()
+	was, dst := r.d.cfg.Data, r.t.TempDir()
+	os.Remove(filepath.Join(was, socketName)) // where it had no time to do so itself
+	if err := os.CopyFS(dst, os.DirFS(was)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.d.cfg.Data = dst
+	for _, g := range r.d.groups {
+		g.exec.Unlock()
+	}
+	for end := time.Now().Add(startTimeout); !strings.Contains(r.out.String(), "msg=stopped"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("what is left of the daemon does not end:\n%s", r.out)
+		}
+	}
 }

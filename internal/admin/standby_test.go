@@ -100,7 +100,9 @@ func TestCanceledAsksForNoTime(t *testing.T) {
 	see := o.begin(&folder{path: o.d.cfg.Data})
 	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()))
 	close(canceled)
-	for manager.hears(100*time.Millisecond) != "" { // what was under way
+	o.telling.Lock() // what was under way is said
+	o.telling.Unlock()
+	for manager.hears(time.Millisecond) != "" {
 	}
 	see(rados.Standby{Trouble: "news", Age: -1})
 	if m := manager.hears(100 * time.Millisecond); m != "" {
@@ -216,7 +218,7 @@ func TestConnectUntil(t *testing.T) {
 
 // TestFencedWhileItStops: a daemon that loses its array while it stops does not wait for what can never end.
 func TestFencedWhileItStops(t *testing.T) {
-	r := start(t, parse(t, testConfig, filepath.Join(t.TempDir(), "d")))
+	r := start(t, parse(t, testConfig, hurriedDir(t))) // what is left of it ends later
 	exec := r.d.groups[0].exec
 	exec.Lock() // nothing ends
 	r.cancel()

@@ -76,12 +76,15 @@ func TestWatchdogNeedsTheExecutor(t *testing.T) {
 	s.waits("WATCHDOG=1")
 
 	r.d.groups[0].exec.Lock()
-	for s.hears(every) != "" { // what was on its way
+	for s.hears(time.Millisecond) != "" { // what it was told before
 	}
-	silent := s.hears(10 * every)
+	heard := 0 // one word may be on its way: it comes late where there is no processor for it
+	for heard < 2 && s.hears(10*every) != "" {
+		heard++
+	}
 	r.d.groups[0].exec.Unlock()
-	if silent != "" {
-		t.Errorf("the executor hung, and systemd heard %q", silent)
+	if heard > 1 {
+		t.Error("the executor hangs, and systemd hears that all is well, again and again")
 	}
 	s.waits("WATCHDOG=1") // it answers again
 	if !strings.Contains(r.out.String(), "executor does not answer") {

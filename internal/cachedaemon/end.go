@@ -14,6 +14,8 @@ import (
 const (
 	lookEvery   = time.Second
 	silentLooks = 75 // without progress
+	// heldLooks without an answer, one behind the other, say that somebody holds the executor: one may be late on a busy machine.
+	heldLooks = 5
 	// lookPatience is for how long a look waits for the executor.
 	lookPatience = lookEvery / 20
 	// lastPatience is for how long files and sessions may take to close that nobody waits for any more.
@@ -72,7 +74,7 @@ type progress struct {
 // closed waits until the cache is closed, as long as it makes progress at one of many looks, or until a second signal.
 func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 	var last progress
-	silent := 0
+	silent, unanswered := 0, 0
 	for {
 		select {
 		case <-done:
@@ -84,21 +86,23 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 		case <-look:
 		}
 		silent++
-		now, known := last, false
+		now := last
 		select {
 		case now = <-d.progress():
-			known = true
+			unanswered = 0
 		case <-d.hurry:
 			continue
 		case <-time.After(lookPatience):
+			unanswered++
 		}
 		if now != last {
 			last, silent = now, 0
 		}
 		switch {
 		case silent < silentLooks:
-		case !known:
-			return fmt.Errorf("%w: the cache's executor is held for %v; what is dirty stays on the flash, and the next start with it continues", errHangs, silentLooks*lookEvery)
+		case unanswered >= heldLooks:
+			return fmt.Errorf("%w: the cache's executor is held for %v; what is dirty stays on the flash, and the next start with it continues",
+				errHangs, time.Duration(unanswered)*lookEvery)
 		case now.dirty > 0:
 			return fmt.Errorf("%w: %s takes no writes for %v; %d bytes of dirty data stay on the flash, and the next start with it continues",
 				errHangs, now.name, silentLooks*lookEvery, now.dirty<<block.SectorShift)

@@ -71,6 +71,23 @@ func TestStopBesideASilentLUN(t *testing.T) {
 	}
 }
 
+// TestStopBesideALateAnswer: an executor that is late at the last looks, as on a busy machine, is not said to have been held all the
+// time: it has answered before.
+func TestStopBesideALateAnswer(t *testing.T) {
+	d := dirtied(t)
+	look, end := d.looked()
+	if look(silentLooks) {
+		t.Fatalf("it does not wait: %v", end())
+	}
+	d.exec.Lock()
+	look(heldLooks - 1)
+	err := end()
+	d.exec.Unlock()
+	if !errors.Is(err, errHangs) || strings.Contains(err.Error(), "executor is held") || !strings.Contains(err.Error(), fmt.Sprint(4096, " bytes of dirty data stay on the flash")) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
 // TestSecondSignalBesideASilentLUN: it ends the stop, and what is dirty stays on the flash.
 func TestSecondSignalBesideASilentLUN(t *testing.T) {
 	d := dirtied(t)

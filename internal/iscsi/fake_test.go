@@ -15,6 +15,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 const (
@@ -240,7 +241,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	r.portal = p
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", testkit.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

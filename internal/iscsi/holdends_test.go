@@ -383,7 +383,7 @@ func (r *rig) onlyConn() (only *conn) {
 // connection is not, has nothing of it carried out later. Hosts that answer, and those that have nothing waiting, stay.
 func TestSilentHostWhileHeld(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, time.Second
+		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, 2*time.Second
 	})
 	silent, idle := r.login(nil), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
 	there, resets := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 17 }), r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 33 })
@@ -403,7 +403,7 @@ func TestSilentHostWhileHeld(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); len(r.portal.Sessions()) > 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(3 * time.Second) // in which the others are asked, too
+	time.Sleep(5 * time.Second) // in which the others are asked, too
 	if n := len(r.portal.Sessions()); n != 2 {
 		t.Errorf("%d sessions are there, of four of which two have a host that says nothing", n)
 	}

@@ -16,7 +16,7 @@ type slowConn struct {
 
 func (c *slowConn) Read(b []byte) (int, error) {
 	if c.slow {
-		time.Sleep(60 * time.Millisecond)
+		time.Sleep(120 * time.Millisecond)
 		b = b[:min(len(b), 4096)]
 	}
 	return c.Conn.Read(b)
@@ -27,7 +27,7 @@ func TestSlowHostWhileHeld(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds of waiting or of work: make test has it")
 	}
-	const bytes, held = 256 << 10, time.Second
+	const bytes, held = 256 << 10, 2 * time.Second // in which a busy machine has its host read
 	r := newRig(t, func(cfg *Config) {
 		cfg.Limits.PingInterval, cfg.Limits.PingTimeout, cfg.heldPing = patience, patience, held
 	})

@@ -169,6 +169,23 @@ func (r *rig) late(h *host, by time.Duration) *running {
 	return write
 }
 
+// stuck has the device carry writes out when it is released, and no sooner, whatever aborts them, and starts one.
+func (r *rig) stuck(h *host) *running {
+	r.t.Helper()
+	d := r.devs[scsitest.Thin]
+	r.hang(d)
+	r.exec.Lock()
+	d.Deaf = true
+	r.exec.Unlock()
+	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: bytes.Repeat([]byte{0xAA}, 512)})
+	r.poll("the write at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Waiting() == 1
+	})
+	return write
+}
+
 func (r *rig) landed() bool {
 	r.exec.Lock()
 	defer r.exec.Unlock()
@@ -192,30 +209,16 @@ func TestWelcomeBehindAClosedSession(t *testing.T) {
 	}
 }
 
-// While the owner ends what the former link has brought, nothing of that is answered, however long it takes.
-func TestBusyOwner(t *testing.T) {
-	limits := unhurried
-	limits.hold = time.Second
-	r := newRig(t, limits)
-	h := r.login(hostName).ready()
-	write := r.late(h, 4*limits.hold)
-	r.cut()
-	if c := code(write.wait()); c != 0x0B0800 {
-		t.Fatalf("the write ended with %06x, want 0B0800", c)
-	}
-	if !r.landed() {
-		t.Fatal("the write was answered, and then it landed")
-	}
-}
-
 // A reset that is asked for meanwhile is forwarded behind the welcome.
 func TestResetDuringABreak(t *testing.T) {
 	r := newRig(t, unhurried)
 	h := r.login(hostName).ready()
-	write := r.late(h, 300*time.Millisecond)
+	write := r.stuck(h)
 	r.cut()
-	r.linked(false)
-	if res := h.manage(scsi.LogicalUnitReset, 0); res != scsi.TMFComplete {
+	r.linked(false) // for as long as the write is at the device
+	answer := h.ask(scsi.LogicalUnitReset, 0)
+	r.release(r.devs[scsitest.Thin])
+	if res := heard(t, answer); res != scsi.TMFComplete {
 		t.Errorf("LOGICAL UNIT RESET: %d", res)
 	}
 	if !write.over() {

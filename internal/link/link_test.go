@@ -173,27 +173,25 @@ func TestNothingLandsBehindAnAnswer(t *testing.T) {
 
 // Nor while the owner answers, and has not ended what the former link brought, however long that takes.
 func TestHeldWhileTheOwnerWorks(t *testing.T) {
-	limits := unhurried
-	limits.hold = time.Second
-	r := newRig(t, limits)
-	h := r.login(hostName).ready()
-	d := r.devs[scsitest.Thin]
-	r.exec.Lock()
-	d.Late = int64(4 * time.Second) // longer than the hold, and than the owner lets the node wait
-	r.exec.Unlock()
-	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: bytes.Repeat([]byte{0xAA}, 512)})
-	r.poll("the write at the device", func() bool {
-		r.exec.Lock()
-		defer r.exec.Unlock()
-		return d.Seen[block.OpWrite] == 1
+	hand := &handClock{}
+	r := rigOf(t, unhurried, func(local *block.Live) block.Executor {
+		hand.Live = local
+		return hand
 	})
+	h := r.login(hostName).ready()
+	write := r.stuck(h)
 	r.cut()
-	c := code(write.wait())
-	r.exec.Lock()
-	landed := d.Data[5*512] == 0xAA
-	r.exec.Unlock()
-	if c != 0x0B0800 || !landed {
-		t.Fatalf("the write ended with %06x; it had landed: %v", c, landed)
+	for range 8 { // twice the hold: the owner's word comes in time each time
+		was := hand.timers()
+		r.poll("a word of the owner", func() bool { return hand.timers() > was || write.over() })
+		hand.pass(unhurried.hold / 4)
+	}
+	if write.over() {
+		t.Fatal("the write is answered, and at the device")
+	}
+	r.release(r.devs[scsitest.Thin])
+	if c := code(write.wait()); c != 0x0B0800 || !r.landed() {
+		t.Fatalf("the write ended with %06x; it had landed: %v", c, r.landed())
 	}
 }
 

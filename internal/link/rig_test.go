@@ -46,12 +46,18 @@ type rig struct {
 
 func newRig(t testing.TB, limits times) *rig {
 	t.Helper()
+	return rigOf(t, limits, func(local *block.Live) block.Executor { return local })
+}
+
+// rigOf makes a rig whose node has an executor that is made of its own one.
+func rigOf(t testing.TB, limits times, of func(local *block.Live) block.Executor) *rig {
+	t.Helper()
 	r := &rig{t: t, exec: block.NewLive(), local: block.NewLive()}
 	t.Cleanup(r.exec.Stop)
 	t.Cleanup(r.local.Stop)
 	r.target, r.devs = scsitest.NewTarget(r.exec)
 	r.own(r.target, limits)
-	c, err := NewClient(ClientConfig{Self: Node{ID: 2, Name: "b", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: r.local, Address: r.address, StandsBy: true, Hold: r.holds, Go: r.goes, times: limits})
+	c, err := NewClient(ClientConfig{Self: Node{ID: 2, Name: "b", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: of(r.local), Address: r.address, StandsBy: true, Hold: r.holds, Go: r.goes, times: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,19 +319,18 @@ func (h *host) Do(c scsitest.Command) scsitest.Result {
 	return h.start(c).wait()
 }
 
-func (h *host) manage(fn scsi.TMF, lun uint64) scsi.TMFResponse {
-	h.t.Helper()
+// ask begins a task management function.
+func (h *host) ask(fn scsi.TMF, lun uint64) <-chan scsi.TMFResponse {
 	answer := make(chan scsi.TMFResponse, 1)
 	h.exec.Lock()
 	h.n.Manage(fn, wire(lun), 7, func(r scsi.TMFResponse) { answer <- r })
 	h.exec.Unlock()
-	select {
-	case r := <-answer:
-		return r
-	case <-time.After(patience):
-		h.t.Fatalf("task management function %d is not answered", fn)
-		return 0
-	}
+	return answer
+}
+
+func (h *host) manage(fn scsi.TMF, lun uint64) scsi.TMFResponse {
+	h.t.Helper()
+	return heard(h.t, h.ask(fn, lun))
 }
 
 func (h *host) Reset(lun uint64) {

@@ -33,7 +33,7 @@ func TestSpeechless(t *testing.T) {
 	if !r.server.Shutdown(context.Background()) {
 		t.Error("the server has not ended")
 	}
-	if took := time.Since(began); took > handshakeTime/2 {
+	if took := time.Since(began); took > handshakeTime*4/5 { // who waits for them waits until their time is over
 		t.Errorf("the end of the server took %v", took)
 	}
 	late, other := net.Pipe() // it was accepted before that

@@ -13,6 +13,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 const testTarget = "iqn.2026-01.io.arraysim:test"
@@ -40,7 +41,7 @@ func newLab(t *testing.T) *lab {
 		l.files = append(l.files, &slowDevice{Device: f.Device(name, 512), x: l.x})
 	}
 	l.makeTarget()
-	l.serve("127.0.0.1:0")
+	l.serve(testkit.Loopback() + ":0")
 	t.Cleanup(l.stop)
 	return l
 }

@@ -20,8 +20,9 @@ type Device struct {
 	// Fault, when set, is asked before each request; a status other than OK ends
 	// the request with it.
 	Fault func(*block.Request) block.Status
-	// Hold keeps requests waiting until Release; Cancel works on these.
+	// Hold keeps requests waiting until Release; Cancel works on these, unless the device is Deaf.
 	Hold bool
+	Deaf bool
 	// Delay, in nanoseconds, is how long each request takes.
 	Delay int64
 	// Late, in nanoseconds, is how long after its submission a request is carried out; one that
@@ -132,6 +133,9 @@ func (d *Device) Release(n int) {
 
 // Cancel withdraws a held request.
 func (d *Device) Cancel(r *block.Request) {
+	if d.Deaf {
+		return
+	}
 	for i, w := range d.waiting {
 		if w == r {
 			d.waiting = append(d.waiting[:i:i], d.waiting[i+1:]...)
