@@ -73,6 +73,7 @@ type progress struct {
 func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 	var last progress
 	silent := 0
+	var told <-chan progress // of a look that has not ended: while it is held up no other one begins
 	for {
 		select {
 		case <-done:
@@ -85,9 +86,12 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 		}
 		silent++
 		now, known := last, false
+		if told == nil {
+			told = d.progress()
+		}
 		select {
-		case now = <-d.progress():
-			known = true
+		case now = <-told:
+			told, known = nil, true
 		case <-d.hurry:
 			continue
 		case <-time.After(lookPatience):
