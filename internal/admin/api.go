@@ -305,6 +305,12 @@ func (d *daemon) status() Status {
 	for _, g := range d.groups {
 		g.exec.Lock()
 		s.Mirrored = s.Mirrored && g.array.Mirrored()
+		for _, line := range g.array.Health() {
+			if len(d.groups) > 1 {
+				line = fmt.Sprintf("I/O group %d: %s", g.number, line)
+			}
+			s.Health = append(s.Health, line)
+		}
 		g.exec.Unlock()
 		s.Targets = append(s.Targets, groupTarget(s.Target, g.number))
 	}

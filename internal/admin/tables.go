@@ -278,6 +278,9 @@ func WriteStatus(w io.Writer, s Status) {
 	if !s.Mirrored {
 		t.row("fault", "the write cache has lost its mirror")
 	}
+	for _, line := range s.Health {
+		t.row("fault", line)
+	}
 	t.Flush()
 }
 

@@ -131,6 +131,8 @@ type Status struct {
 	Dirty   Size     `json:"dirty"`
 	// Mirrored tells whether the write cache has its mirror.
 	Mirrored bool `json:"mirrored"`
+	// Health says what fails now, a line each; none: all works.
+	Health []string `json:"health,omitempty"`
 	// Ownership is of an array in a Ceph pool that several processes may serve; nil: there is none.
 	Ownership *OwnershipStatus `json:"ownership,omitempty"`
 	// Start is what a process is at that does not serve yet; nil: it serves, or that is not known.

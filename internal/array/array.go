@@ -83,6 +83,7 @@ func (f further) Emit(e metrics.Emitter) { f.a.emit(e, false) }
 
 func (a *Array) emit(e metrics.Emitter, uptime bool) {
 	e.Value(metrics.CacheSize, float64(a.cache.Room().Limit())*pageBytes)
+	e.Value(metrics.Problems, float64(len(a.Health())))
 	if uptime {
 		e.Value(metrics.UptimeSeconds, float64(a.exec.Now()-a.started)/1e9)
 	}

@@ -171,6 +171,12 @@ func (a *Array) Health() []string {
 	if a.meta.Silent() {
 		lines = append(lines, "a copy of the checkpoints does not answer, and pages of volumes' maps are read from the other one; look at its disk")
 	}
+	switch one, each := a.meta.Damaged(); {
+	case each:
+		lines = append(lines, "each copy of the checkpoints is damaged, and none could be rebuilt from the other one; what either has can be read; make a copy of the data folder while the array is stopped, before both lose the same")
+	case one:
+		lines = append(lines, "a copy of the checkpoints is damaged, and what it lacks is read from the other one; restart the array, which rebuilds the copy")
+	}
 	if a.meta.Alone() {
 		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")
 	}

@@ -3,12 +3,14 @@
 package array
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/node"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/storetest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // wideLeaves is how many leaves the map of a volume has.
@@ -226,5 +228,82 @@ func TestScrubRewritesPages(t *testing.T) {
 		if t.Logf("%s: the scrubs find %d entries; with %d of the blocks damaged they save the array", damaged, found, saved); saved < 3 {
 			t.Error("the test shows too little")
 		}
+	}
+}
+
+// tables returns the files of a copy of the metadata that have pages, with their sizes.
+func tables(d *storetest.Disk, folder string) (paths []string, sizes []int64) {
+	names, _ := d.List(folder)
+	for _, name := range names {
+		if info, err := d.Stat(folder + "/" + name); err == nil && strings.HasSuffix(name, ".sst") {
+			paths, sizes = append(paths, folder+"/"+name), append(sizes, info.Size())
+		}
+	}
+	return paths, sizes
+}
+
+// TestBothCopiesAreDamaged: a block of each copy of the metadata is damaged, and a page was read that one of them has lost. The next
+// start makes both anew, wherever one is interrupted, so that either may be lost afterwards. Health tells of it until then.
+func TestBothCopiesAreDamaged(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
+	r := newWideRig(t, 5, "nothing", metaFolders[0])
+	image, mended, deaths := r.disk, 0, 0
+	for range 60 {
+		d := image.Kill()
+		for _, folder := range metaFolders {
+			paths, sizes := tables(d, folder)
+			i := rnd.IntN(len(paths))
+			d.FlipAt(paths[i], rnd.Int64N(sizes[i]), 3)
+		}
+		if all, err := r.start(d); err != nil {
+			continue // the same is lost in both, and each start needs it
+		} else if !all {
+			r.files.Close()
+			continue
+		}
+		r.put(0, 0, 8, 1)
+		r.commit()
+		said := strings.Join(r.a.Health(), "; ")
+		marked := r.disk.Kill()
+		r.files.Close()
+		if !strings.Contains(said, "copy of the checkpoints is damaged") {
+			continue // nothing of it was read, or it was rebuilt
+		}
+		if rnd.IntN(3) > 0 { // a start that does not end
+			d := marked.Kill()
+			[]func(int){d.KillAtSync, d.KillAtWrite, d.CutAtSync}[rnd.IntN(3)](1 + rnd.IntN(40))
+			if _, err := r.start(d); err != nil {
+				t.Fatal(err)
+			}
+			if at := d.Image(); at != nil {
+				marked = at
+				deaths++
+			}
+			r.files.Close()
+		}
+		if all, err := r.start(marked); err != nil || !all {
+			t.Fatalf("%v, all is there: %v", err, all)
+		}
+		r.put(0, 0, 8, 1)
+		if r.commit(); len(r.a.Health()) > 0 {
+			t.Fatalf("behind a start that rebuilds %d copies it says %q", r.files.Renewed(), r.a.Health())
+		}
+		if lines := r.a.CheckCopies(); len(lines) > 0 {
+			t.Fatal(lines)
+		}
+		marked = r.disk.Kill()
+		for _, folder := range metaFolders {
+			d := marked.Kill()
+			d.RemoveAll(folder)
+			r.files.Close()
+			if all, err := r.start(d); err != nil || !all {
+				t.Fatalf("without %s: %v, all is there: %v", folder, err, all)
+			}
+		}
+		r.files.Close()
+		mended++
+	}
+	if t.Logf("%d times both were damaged, %d times a start was interrupted", mended, deaths); mended < 5 || deaths < 3 {
+		t.Error("the test shows too little")
 	}
 }

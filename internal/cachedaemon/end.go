@@ -75,6 +75,7 @@ type progress struct {
 func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 	var last progress
 	silent, unanswered := 0, 0
+	var told <-chan progress // of a look that has not ended: while it is held up no other one begins
 	for {
 		select {
 		case <-done:
@@ -87,9 +88,12 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 		}
 		silent++
 		now := last
+		if told == nil {
+			told = d.progress()
+		}
 		select {
-		case now = <-d.progress():
-			unanswered = 0
+		case now = <-told:
+			told, unanswered = nil, 0
 		case <-d.hurry:
 			continue
 		case <-time.After(lookPatience):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -111,10 +112,14 @@ func TestStopBesideAHeldExecutor(t *testing.T) {
 	d.hurry = hurry
 	d.exec.Lock()
 	defer d.exec.Unlock()
+	before := runtime.NumGoroutine()
 	look, end := d.looked()
 	look(silentLooks + 3)
 	if err := end(); !errors.Is(err, errHangs) || !strings.Contains(err.Error(), "executor is held") {
 		t.Errorf("it ends with %v", err)
+	}
+	if n := runtime.NumGoroutine() - before; n > silentLooks/2 {
+		t.Errorf("%d goroutines wait for the executor", n)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- d.stop() }()

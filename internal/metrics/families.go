@@ -89,6 +89,7 @@ var (
 	VolumeSize    = gauge("volume_size_bytes", "Size of a volume as hosts see it.", "volume", "pool")
 	VolumeState   = gauge("volume_provisioned_bytes", "Bytes of a volume by provisioning state.", "volume", "pool", "state")
 	BuildInfo     = gauge("build_info", "Constant 1, labelled with the version.", "version", "goversion")
+	Problems      = gauge("health_problems", "What fails now: the lines that arraysim status has of it.")
 	UptimeSeconds = gauge("uptime_seconds", "Time since the array started.")
 )
 

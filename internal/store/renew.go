@@ -40,7 +40,11 @@ func (m *metaCopies) renew(i int, why error, entries func(fn func(key, value []b
 	if !fresh {
 		m.s.notice("the checkpoints in %s are rebuilt from their other copy: %v", path, why)
 	}
-	// A name that says that a new one is whole must not be there before it is.
+	// The copy may have no other name than one of those that are used here, see finishMeta. And the name that says that a new one is
+	// whole must not be there before it is.
+	if err := m.s.finishMeta(path); err != nil {
+		return fail(err)
+	}
 	if err := m.s.fs.RemoveAll(path + oldSuffix); err != nil {
 		return fail(err)
 	}

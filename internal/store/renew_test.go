@@ -308,3 +308,52 @@ func TestFolderWithoutLocks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// unmovedFS is a file system in which a folder does not get its name.
+type unmovedFS struct {
+	FS
+	to string
+}
+
+func (f unmovedFS) Rename(from, to string) error {
+	if to == f.to {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: unix.ENOSPC}
+	}
+	return f.FS.Rename(from, to)
+}
+
+// TestRebuildOfACopyWithoutItsName: a death between the two renames of a rebuild left a copy under other names, and it cannot get its
+// own back. It may be the only one that has an entry: a rebuild that fails leaves one of these folders, whole.
+func TestRebuildOfACopyWithoutItsName(t *testing.T) {
+	for _, suffixes := range [][]string{{oldSuffix}, {oldSuffix, newSuffix}} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "meta.copy")
+		m, _ := copiesOf(t, dir, nil)
+		err := errors.Join(m.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("1")}}), m.s.Close())
+		for _, suffix := range suffixes {
+			err = errors.Join(err, os.CopyFS(path+suffix, os.DirFS(path)))
+		}
+		if err = errors.Join(err, os.RemoveAll(path)); err != nil {
+			t.Fatal(err)
+		}
+		m, said := copiesOf(t, dir, unmovedFS{OS, path})
+		if m.copies[1] != nil {
+			t.Fatal("it is open")
+		}
+		m.Renew(1, errors.New("a test"), func(func(_, _ []byte) error) error { return errors.New("it cannot be read in the other copy") })
+		if !m.Behind() {
+			t.Errorf("it is rebuilt; it says %q", *said)
+		}
+		if err := m.s.Close(); err != nil {
+			t.Error(err)
+		}
+		m, _ = copiesOf(t, dir, nil)
+		mustHave(t, m, "k", "1")
+		if list, _ := filepath.Glob(filepath.Join(dir, "meta*")); len(list) != len(metaNames) {
+			t.Errorf("%q: there is %q", suffixes, list)
+		}
+		if err := m.s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

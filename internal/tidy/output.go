@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Output is a file that appears under its name when Commit is called, whole, and takes the place of an older one only then.
@@ -24,32 +25,38 @@ func Create(name string) (*Output, error) {
 	if stream(name) {
 		return inPlace(name)
 	}
-	mode := fs.FileMode(0)
+	var old fs.FileInfo
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target // what a link names is replaced, and not the link
-		st, err := os.Stat(name)
-		if err != nil {
+		if old, err = os.Stat(name); err != nil {
 			return nil, err
 		}
-		mode = st.Mode().Perm()
 	} else if st, err := os.Lstat(name); err == nil && st.Mode()&fs.ModeSymlink != 0 {
 		return inPlace(name) // a link to what is not there yet
 	}
 	f, err := beside(name)
 	if err != nil {
-		if mode != 0 && errors.Is(err, fs.ErrPermission) {
+		if old != nil && errors.Is(err, fs.ErrPermission) {
 			return inPlace(name) // only the file may be written, not its folder
 		}
 		return nil, err
 	}
-	if mode != 0 {
-		err = f.Chmod(mode)
+	if old != nil {
+		err = like(f, old)
 	}
 	o := &Output{f, name}
 	if err != nil {
 		return nil, errors.Join(err, o.Abort())
 	}
 	return o, nil
+}
+
+// like gives a file the mode of the one that it replaces, and its owner and group, if they may be given.
+func like(f *os.File, old fs.FileInfo) error {
+	if st, ok := old.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(st.Uid), int(st.Gid))
+	}
+	return f.Chmod(old.Mode().Perm())
 }
 
 // stream reports whether a name stands for something that is written from the beginning to the end and never replaced.
@@ -88,7 +95,8 @@ func beside(name string) (*os.File, error) {
 // Write implements io.Writer.
 func (o *Output) Write(b []byte) (int, error) { return o.file.Write(b) }
 
-// Commit gives the file its name. It is on the disk when Commit returns. If that fails, the older file stays as it was.
+// Commit gives the file its name. It is on the disk when Commit returns; in a folder that may be written and not read, its name may
+// not be yet. If Commit fails, the older file stays as it was, unless the folder could not be synced, as the error says.
 func (o *Output) Commit() error {
 	if o.name == "" {
 		return o.file.Close()
@@ -101,10 +109,16 @@ func (o *Output) Commit() error {
 		return errors.Join(err, os.Remove(o.file.Name()))
 	}
 	d, err := os.Open(filepath.Dir(o.name))
-	if err != nil {
-		return err
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // who may only write there cannot sync it
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%s is written, and may be lost with a loss of power: %w", o.name, err)
+	}
+	return nil
 }
 
 // Abort drops what was written.

@@ -5,9 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // put writes a file in place.
@@ -139,4 +142,51 @@ func TestOutputLeft(t *testing.T) {
 	}
 	holds(t, file, "old")
 	holds(t, part, "part")
+}
+
+// TestFolderThatMayOnlyBeWritten: in a folder that may be written and not read an output is written without an error.
+func TestFolderThatMayOnlyBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o333)); err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends as another user
+		if os.Getuid() == 0 {
+			_, _ = unix.SetfsuidRetUid(65534)
+		}
+		if _, err := os.Open(dir); !errors.Is(err, os.ErrPermission) {
+			end <- errors.New("the folder can be read")
+			return
+		}
+		end <- ReplaceBytes(filepath.Join(dir, "file"), []byte("new"))
+	}()
+	if err := <-end; err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, filepath.Join(dir, "file"), "new")
+	alone(t, dir, "file")
+}
+
+// TestOwnerStays: who may replace everybody's files leaves them to their owners.
+func TestOwnerStays(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	put(t, file, "old", 0o600)
+	if err := errors.Join(os.Chown(file, 1234, 2345), ReplaceBytes(file, []byte("new"))); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := st.Sys().(*syscall.Stat_t); of.Uid != 1234 || of.Gid != 2345 || st.Mode() != 0o600 {
+		t.Errorf("it has owner %d, group %d, mode %v", of.Uid, of.Gid, st.Mode())
+	}
 }

@@ -50,9 +50,15 @@ func (d derivable) Unwrap() error { return d.error }
 // pages. Nothing has been changed then that another try would not find as it was.
 func Derivable(err error) error { return derivable{err} }
 
+// torn is the error of a copy that was read as a whole, and is not, where no other one is: each page counts that it has.
+type torn struct{ error }
+
+// Unwrap returns the error.
+func (t torn) Unwrap() error { return t.error }
+
 // FromBest opens something from the newest copy of a meta store, or, when that one is damaged or
 // Unfit, from another, unless the error is one of Begun. open gets the errors of the copies that are
-// no good, by their number. If there is no other error than one of Derivable, it is called once more with
+// no good, by their number, see Mistrust. If there is no other error than one of Derivable, it is called once more with
 // that, and is to derive the account of space.
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after
@@ -74,10 +80,16 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	for _, c := range all {
 		damaged[c.i] = c.err
 	}
-	for _, c := range all {
+	parts := false
+	for n, c := range all {
 		err := c.err
-		if c.suspect && wrong == nil { // those that nobody suspects are no good: most of this one can be read
-			err, damaged[c.i] = nil, nil
+		if parts = parts || c.suspect && wrong == nil; parts && c.suspect {
+			err = nil // those that nobody suspects are no good: most of these can be read, and what one lacks another may have
+			for _, x := range all[n:] {
+				if x.suspect {
+					damaged[x.i] = torn{x.err}
+				}
+			}
 		}
 		if copies.Choose(c.i); err == nil {
 			var x T
@@ -141,13 +153,6 @@ func candidates(store block.MetaStore, copies block.MetaCopies, known func() Kno
 		}
 		all = append(all, candidate{i, s.gen, err, suspect})
 	}
-	if !slices.ContainsFunc(all, func(c candidate) bool { return c.err == nil }) {
-		for i := range all { // what one lacks another may have: each page is read where it is good, and none is made anew
-			if all[i].suspect {
-				all[i].err = nil
-			}
-		}
-	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(y.gen, x.gen))
 	})
@@ -171,14 +176,21 @@ func isEmpty(store block.MetaStore) bool {
 	return store.Load(nil, func(_, _ []byte) error { return some }) == nil
 }
 
-// Mistrust has SettleCopies make copies anew in any case: those with an error.
-func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
+// Mistrust has SettleCopies make copies anew in any case: those with an error. errs is what FromBest gives.
+func (l *Ledger) Mistrust(errs []error) {
+	l.damaged = errs
+	l.torn = slices.ContainsFunc(errs, isTorn)
+	l.seen = l.seen || l.torn
+}
+
+func isTorn(err error) bool { return errors.As(err, new(torn)) }
 
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all, each entry from the copy that has it. One that cannot be made is left alone, see Alone. It may have a batch that
 // the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
 // no number stands for two batches. What the loaded one has lost of pages, and one that is made anew has, stays. Where
-// another one is whole and as new, the loaded one is made anew instead.
+// another one is whole and as new, the loaded one is made anew instead. Where each has lost something, one is made of both, and then
+// the loaded one of that.
 func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
@@ -188,7 +200,18 @@ func (l *Ledger) SettleCopies() error {
 	if l.seen {
 		l.takeWhole(copies)
 	}
-	var rescued []block.KV
+	rescued := l.renew(copies)
+	if l.torn && l.takeWhole(copies) {
+		l.torn, rescued = false, l.renew(copies)
+	}
+	if copies.Behind() {
+		l.leap = leap
+	}
+	return l.putBack(rescued)
+}
+
+// renew makes the copies anew that are no good beside the chosen one, and returns the pages that this one is to get back from them.
+func (l *Ledger) renew(copies block.MetaCopies) (rescued []block.KV) {
 	chosen := copies.Chosen()
 	defer copies.Choose(chosen)
 	for i := range copies.Copies() {
@@ -204,18 +227,21 @@ func (l *Ledger) SettleCopies() error {
 			continue
 		}
 		copies.Choose(chosen)
-		rescued = append(rescued, l.rescue(copies, chosen, i)...)
+		pages, unknown := l.rescue(copies, chosen, i)
+		if rescued = append(rescued, pages...); unknown && isTorn(err) {
+			continue // it would be left alone for a page that may be lost in both, and has others
+		}
 		copies.Renew(i, err, l.whole(copies, i))
+		if isTorn(err) {
+			l.damaged[i] = nil // takeWhole looks
+		}
 	}
-	if copies.Behind() {
-		l.leap = leap
-	}
-	return l.putBack(rescued)
+	return rescued
 }
 
 // takeWhole chooses a copy that is as new as the one that was loaded, and whole, where pages of the latter had to be read
-// from another one: so that is made anew. If there is none, the next start tries again.
-func (l *Ledger) takeWhole(copies block.MetaCopies) {
+// from another one: so that is made anew. If there is none, which it reports, the next start tries again.
+func (l *Ledger) takeWhole(copies block.MetaCopies) bool {
 	loaded := copies.Chosen()
 	damaged := make([]error, copies.Copies())
 	copy(damaged, l.damaged)
@@ -227,10 +253,11 @@ func (l *Ledger) takeWhole(copies block.MetaCopies) {
 		if s, err := stampOf(l.store); err == nil && s == l.held.stamp(l.gen, l.parts) && verify(l.store, l.gen) == nil {
 			damaged[loaded] = errors.New("a page of it is damaged")
 			l.damaged, l.seen = damaged, false
-			return
+			return true
 		}
 	}
 	copies.Choose(loaded)
+	return false
 }
 
 // leap is more batches than one copy can have before the others.

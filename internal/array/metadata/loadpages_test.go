@@ -12,20 +12,20 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// torn is a pair of which some keys of a copy cannot be read: a walk through that ends there.
-type torn struct {
+// halting is a pair of which some keys of a copy cannot be read: a walk through that ends there.
+type halting struct {
 	choosing
 	at [2]map[string]bool
 }
 
-func (x torn) Get(key []byte) ([]byte, error) {
+func (x halting) Get(key []byte) ([]byte, error) {
 	if x.at[x.chosen][string(key)] {
 		return nil, errFake
 	}
 	return x.choosing.Get(key)
 }
 
-func (x torn) Load(prefix []byte, fn func(key, value []byte) error) error {
+func (x halting) Load(prefix []byte, fn func(key, value []byte) error) error {
 	at := x.at[x.chosen]
 	return x.choosing.Load(prefix, func(k, v []byte) error {
 		if at[string(k)] {
@@ -80,7 +80,7 @@ func TestPagesOfEitherCopy(t *testing.T) {
 	for n := range 3000 {
 		one, keys := withLeaves(t, 60)
 		two, _ := withLeaves(t, 60)
-		p := torn{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}
+		p := halting{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}
 		state := map[string][2]int{} // good, bad, gone, not to be read
 		damage := func(k string, i, how int) {
 			x := state[k]

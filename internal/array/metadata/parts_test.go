@@ -164,8 +164,8 @@ func TestSuspectCopy(t *testing.T) {
 	}
 }
 
-// TestEachCopyIsSuspect: where each copy has a damaged page that another one has, a start takes the newest as it is, and makes
-// none anew: all that there is can still be read.
+// TestEachCopyIsSuspect: where each copy has a damaged page that another one has, a start takes the newest as it is, and knows what both
+// are. All that there is can still be read.
 func TestEachCopyIsSuspect(t *testing.T) {
 	one, two := withPages(t), withPages(t)
 	for i, f := range []*fake{one, two} {
@@ -181,13 +181,17 @@ func TestEachCopyIsSuspect(t *testing.T) {
 	}
 	p := choosing{&pair{fake: one, other: two}}
 	l, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
-		if damaged[0] != nil || damaged[1] != nil {
-			t.Errorf("copies are to be made anew: %v", damaged)
+		l, err := startParts(p.of(p.chosen), false)
+		if l != nil {
+			l.Mistrust(damaged)
 		}
-		return startParts(p.of(p.chosen), false)
+		return l, err
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if one, each := l.Damaged(); !one || !each {
+		t.Errorf("a copy is damaged: %v, each is: %v", one, each)
 	}
 	l.store = p
 	for _, key := range []string{"n1", "n2"} {
@@ -321,6 +325,34 @@ func TestDamagedAccount(t *testing.T) {
 	}
 }
 
+// TestAccountOfEitherSuspect: where both copies have damaged pages, and the newest has a damaged account, a start takes the account of the
+// other one: it need not read all pages, of which neither may have each.
+func TestAccountOfEitherSuspect(t *testing.T) {
+	all := []*fake{withAccount(t), withAccount(t)}
+	for i, f := range all {
+		l, err := startAccount(f, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.seen = true
+		if err := l.CommitNow(nil); err != nil {
+			t.Fatal(err)
+		}
+		f.kv[fmt.Sprint("n", i+1)] = []byte("damage")
+	}
+	all[0].kv["a1"] = []byte("damage")
+	p := choosing{&pair{fake: all[0], other: all[1]}}
+	_, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, wrong error) (*Ledger, error) {
+		if wrong != nil {
+			t.Error("the account is to be derived")
+		}
+		return startAccount(p.of(p.chosen), wrong != nil)
+	})
+	if err != nil || p.chosen != 1 {
+		t.Errorf("copy %d is open: %v", p.chosen, err)
+	}
+}
+
 // TestSuspectCopyBesideAnOlderOne: the newest copy says that it is damaged, and the other one, which does not, lacks batches. The
 // newest one is taken: most of it can be read.
 func TestSuspectCopyBesideAnOlderOne(t *testing.T) {
@@ -338,11 +370,12 @@ func TestSuspectCopyBesideAnOlderOne(t *testing.T) {
 		p := choosing{&pair{fake: all[0], other: all[1]}}
 		last := l.gen
 		l, err = FromBest(p, func() Known { return Known{Least: last, Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
-			if p.chosen == newest && (damaged[newest] != nil || damaged[1-newest] == nil) {
+			if p.chosen == newest && (!isTorn(damaged[newest]) || damaged[1-newest] == nil || isTorn(damaged[1-newest])) {
 				t.Errorf("copies are to be made anew: %v", damaged)
 			}
 			l, err := startParts(p.of(p.chosen), false)
 			if err == nil {
+				l.Mistrust(damaged)
 				err = l.Check(last, false)
 			}
 			return l, err
@@ -350,6 +383,9 @@ func TestSuspectCopyBesideAnOlderOne(t *testing.T) {
 		if err != nil || p.chosen != newest {
 			t.Errorf("copy %d of which %d is the newest: %v", p.chosen, newest, err)
 			continue
+		}
+		if one, each := l.Damaged(); !one || !each {
+			t.Errorf("the only copy that is new is damaged: %v, %v", one, each)
 		}
 		if v, err := l.ReadNow([]byte("n1")); err != nil || string(v) != "the page 1" {
 			t.Errorf("a page reads %q, %v", v, err)

@@ -81,6 +81,7 @@ type lookup struct {
 	left   int                           // how many were not asked
 	out    int                           // how many have not answered
 	first  error
+	bad    bool // a copy that has not failed as a whole has it otherwise, or cannot read it
 }
 
 // ask asks the next copy.
@@ -96,11 +97,11 @@ func (x *lookup) ask() {
 			return
 		}
 		if err == nil && x.l.good(x.key, value) {
-			x.l.seen = x.l.seen || x.first != nil
+			x.l.seen = x.l.seen || x.bad
 			x.end(value, nil)
 			return
 		}
-		if err == nil {
+		if x.bad = x.bad || err == nil || !x.l.Alone(); err == nil {
 			err = errEntry
 		}
 		x.first = cmp.Or(x.first, fmt.Errorf("copy %d: %w", i+1, err))

@@ -182,3 +182,30 @@ func TestReadOfOneCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestReadBesideACopyThatHasFailed: an entry that comes from the other copy because the loaded one has failed says nothing of damage.
+// One that the loaded one has otherwise does, whatever has failed.
+func TestReadBesideACopyThatHasFailed(t *testing.T) {
+	for n := range 4 {
+		one, keys := withLeaves(t, 10)
+		two, _ := withLeaves(t, 10)
+		two.exec = one.exec
+		p := &pair{fake: one, other: two, behind: n&1 != 0}
+		l := loadedLedger(t, p, one.exec, Hooks{})
+		if n&2 != 0 {
+			one.kv[keys[0]] = []byte("damage")
+		} else {
+			p.fails[0] = true
+		}
+		var value []byte
+		l.Read([]byte(keys[0]), func(v []byte, _ error) { value = v })
+		for one.exec.Step() {
+		}
+		if string(value) != fmt.Sprintf("page %x", keys[0]) {
+			t.Errorf("case %d: it reads %q", n, value)
+		}
+		if damaged, _ := l.Damaged(); damaged != (n != 1) {
+			t.Errorf("case %d: a copy is said to be damaged: %v", n, damaged)
+		}
+	}
+}

@@ -15,27 +15,31 @@ import (
 const rescueBytes = 1 << 20
 
 // rescue returns the pages that copy i, which is about to be made anew, has as the books say, and the chosen one has not. There
-// are none where the chosen one is whole. Each page is looked for by its key: a place that cannot be read would hide from a walk
-// all that lies behind it.
-func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.KV) {
+// are none where the chosen one is whole. unknown says that copy i cannot say whether it has one that the chosen one has not. Each
+// page is looked for by its key: a place that cannot be read would hide from a walk all that lies behind it.
+//
+// Whole finds these pages as well. But it ends where copy i is not made anew, and behind that copy i is not read any more: the array
+// would do without all of them until its next start.
+func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.KV, unknown bool) {
 	if !l.parts || verify(l.store, 0) == nil {
-		return nil
+		return nil, false
 	}
 	defer copies.Choose(chosen)
-	has := func(i int, k []byte) ([]byte, bool) {
-		copies.Choose(i)
-		v, err := l.store.Get(k)
-		return v, err == nil && l.good(k, v)
-	}
 	for w := l.held.of.walk([]byte{keyPage}); w.more; w.next() {
-		if _, ok := has(chosen, w.key); ok {
+		copies.Choose(chosen)
+		if v, err := l.store.Get(w.key); err == nil && l.good(w.key, v) {
 			continue
 		}
-		if v, ok := has(i, w.key); ok {
+		copies.Choose(i)
+		v, err := l.store.Get(w.key)
+		switch {
+		case err != nil:
+			unknown = true
+		case l.good(w.key, v):
 			pages = append(pages, block.KV{Key: bytes.Clone(w.key), Value: v})
 		}
 	}
-	return pages
+	return pages, unknown
 }
 
 // whole returns what copy i is to have that is made anew: all that the books know, as they say, from the loaded copy, or else as

@@ -12,13 +12,18 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// rebuilt is torn of which a copy may be made anew.
+// rebuilt is halting of which a copy may be made anew.
 type rebuilt struct {
-	torn
+	halting
+	full   bool // there is no room for another copy
 	failed error
 }
 
 func (r *rebuilt) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
+	if r.full {
+		r.behind = true
+		return
+	}
 	kv := map[string][]byte{}
 	if r.failed = entries(func(k, v []byte) error {
 		kv[string(k)] = bytes.Clone(v)
@@ -49,7 +54,7 @@ func TestRebuiltFromBothCopies(t *testing.T) {
 		one, keys := withLeaves(t, 60)
 		two, _ := withLeaves(t, 60)
 		good := maps.Clone(one.kv)
-		p := &rebuilt{torn: torn{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}}
+		p := &rebuilt{halting: halting{choosing: choosing{&pair{fake: one, other: two, chosen: rnd.IntN(2)}}, at: [2]map[string]bool{{}, {}}}}
 		l := loadedLedger(t, p, one.exec, Hooks{})
 		loaded, old := p.chosen, 1-p.chosen
 		p.of(old).kv["n of nobody"], p.of(loaded).kv["n of nobody"] = []byte("x"), []byte("x")
@@ -108,7 +113,7 @@ func TestNoPageIsLost(t *testing.T) {
 	for n := range 2000 {
 		one, keys := withLeaves(t, 40)
 		two, _ := withLeaves(t, 40)
-		p := &rebuilt{torn: torn{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
+		p := &rebuilt{halting: halting{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
 		start := func() *Ledger {
 			l := New(p, one.exec, Hooks{})
 			_, err := l.Parts()
@@ -167,5 +172,88 @@ func TestNoPageIsLost(t *testing.T) {
 	}
 	if renewed < 100 || both < 100 {
 		t.Errorf("%d times a copy is older, %d times both are damaged: the test shows too little", renewed, both)
+	}
+}
+
+// TestDamageOfBothCopies: both copies have lost pages, and the store says that one is damaged. Where each page can be read in one of
+// them a start makes both anew, and nothing is said any more. Else both stay, and each start says so. No page is lost.
+func TestDamageOfBothCopies(t *testing.T) {
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	outcomes := map[string]int{}
+	for n := range 1500 {
+		one, keys := withLeaves(t, 40)
+		two, _ := withLeaves(t, 40)
+		p := &rebuilt{halting: halting{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
+		for i := range 2 {
+			l := loadedLedger(t, p.of(i), one.exec, Hooks{})
+			if l.gen, l.seen = 1, true; l.CommitNow(nil) != nil {
+				t.Fatal("no batch")
+			}
+		}
+		lost := [2]map[string]bool{{}, {}}
+		for i := range 2 {
+			for range 1 + rnd.IntN(3) {
+				k := keys[rnd.IntN(len(keys))]
+				switch lost[i][k] = true; rnd.IntN(3) {
+				case 0:
+					p.of(i).kv[k] = []byte("damage")
+				case 1:
+					delete(p.of(i).kv, k)
+				default:
+					p.at[i][k] = true
+				}
+			}
+		}
+		p.full = rnd.IntN(8) == 0
+		gone, hidden := 0, 0
+		for k := range lost[0] {
+			if lost[1][k] {
+				if gone++; p.at[1][k] {
+					hidden++
+				}
+			}
+		}
+		for round := range 2 {
+			l, err := FromBest(p, func() Known { return Known{Least: 1, Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
+				l := loadedLedger(t, p, one.exec, Hooks{})
+				l.Mistrust(damaged)
+				return l, l.Check(1, false)
+			})
+			if err == nil {
+				err = l.SettleCopies()
+			}
+			if err == nil {
+				err = l.CommitNow(nil) // the first checkpoint
+			}
+			if err != nil {
+				t.Fatalf("case %d, -seed %d, start %d: %v", n, seed, round, err)
+			}
+			for _, k := range keys {
+				v, err := l.ReadNow([]byte(k))
+				if !(lost[0][k] && lost[1][k]) && (err != nil || string(v) != fmt.Sprintf("page %x", k)) {
+					t.Fatalf("case %d, -seed %d, start %d: page %x is lost: %v; damage %v", n, seed, round, k, err, lost)
+				}
+			}
+			damaged, each := l.Damaged()
+			whole := verify(p.of(0), 1) == nil && verify(p.of(1), 1) == nil && len(p.at[0])+len(p.at[1]) == 0
+			marked, _ := p.Get([]byte(keySuspect))
+			switch {
+			case gone == 0 && !p.full:
+				if outcomes["mended"]++; !whole || damaged || each || marked != nil {
+					t.Fatalf("case %d, -seed %d, start %d: both are whole: %v; said of one: %v, of each: %v, in the store: %q", n, seed, round, whole, damaged, each, marked)
+				}
+			case round == 0 || hidden > 0:
+				if outcomes["not mended"]++; !damaged || !each || marked == nil {
+					t.Fatalf("case %d, -seed %d, start %d: nobody knows that both are damaged: said of one: %v, of each: %v, in the store: %q; damage %v", n, seed, round, damaged, each, marked, lost)
+				}
+			}
+			if hidden > 0 && p.behind && !p.full {
+				t.Fatalf("case %d, -seed %d: a copy is left alone for pages that it cannot read", n, seed)
+			}
+		}
+	}
+	if t.Log(outcomes); outcomes["mended"] < 100 || outcomes["not mended"] < 100 {
+		t.Error("the test shows too little")
 	}
 }

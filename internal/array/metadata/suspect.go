@@ -17,8 +17,13 @@ const keySuspect = "v"
 // suspect is whether a copy has something that is not as the books say.
 type suspect struct {
 	seen   bool // it was found since the start
+	torn   bool // each has, and none could be made of them
 	marked bool // the store says so
 }
+
+// Damaged reports whether a copy is known to have something that is not as the books say, and whether each of them has, so that
+// what one lacks the other one may lack, too.
+func (s *suspect) Damaged() (one, each bool) { return s.seen, s.torn }
 
 // mark adds to a batch what has the store say so, or no longer say so.
 func (s *suspect) mark(entries []block.KV) []block.KV {
