@@ -35,7 +35,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -46,6 +45,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO / "tests"))
+from harness import free_port  # noqa: E402
+
 PACKAGES = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "monmaptool": "ceph-common"}
 MANAGER = {"ceph-mgr": "ceph-mgr"}  # with --manager
 SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-rados, a part of ceph-common, is for
@@ -160,7 +162,7 @@ class Cluster:
         self.children: list[subprocess.Popen[bytes]] = []
         self.commands: dict[str, tuple[str, ...]] = {}
         self.command: subprocess.Popen[bytes] | None = None  # of `run`
-        self.port = free_port()
+        self.port = free_port()  # nobody's until the monitor listens, and outside of the range that OSDs choose from
         self.user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
 
     def up(self) -> None:
@@ -428,13 +430,6 @@ def wait(done: object, what: str, seconds: float = 60) -> None:
         if time.monotonic() > end:
             raise SystemExit(f"ceph: {what} within {seconds:.0f} s")
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    """Return a port that is free now, outside of the range that OSDs choose theirs from."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def options() -> argparse.Namespace:

@@ -46,13 +46,19 @@ trap 'rm -rf "$work"' EXIT
 
 # What the machine needs to reach its sources (proxies, certificates) holds here too.
 apt-config dump | grep -E '^(Acquire::https?::|Acquire::ForceIPv)' >"$work/apt.conf" || true
+echo 'Acquire::Retries "5";' >>"$work/apt.conf"
 
 say "fetching and unpacking the packages of Debian $suite (about 40 MB; a minute or two)"
-mmdebstrap --quiet --variant=minbase --mode=auto --format=directory \
-	--aptopt="$work/apt.conf" \
-	--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-	"$suite" "$work/root" "${sources[@]}" >&2 ||
-	die "mmdebstrap failed (see above): without a network, copy an existing $image to this machine"
+for attempt in 1 2 3; do
+	mmdebstrap --quiet --variant=minbase --mode=auto --format=directory \
+		--aptopt="$work/apt.conf" \
+		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+		"$suite" "$work/root" "${sources[@]}" >&2 && break
+	((attempt < 3)) || die "mmdebstrap failed (see above): without a network, copy an existing $image to this machine"
+	# Most likely the network's doing. It makes no system in a folder where it has begun one.
+	say "mmdebstrap failed (see above); trying again"
+	rm -rf "$work/root"
+done
 
 kib=$(du -sk --apparent-size "$work/root" | cut -f1)
 size=$(((kib * 5 / 4 / 16384 + 2) * 16))

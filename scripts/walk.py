@@ -34,6 +34,9 @@ from test_readme import blocks  # noqa: E402
 
 PAGE = "http://127.0.0.1:9400"
 
+#: How long a browser may take to start and to open the page on a busy machine, in ms; nobody measures that.
+START = 120_000
+
 
 def isolate() -> None:
     """Run the whole script again in a network of its own, so that nobody else has the ports."""
@@ -78,9 +81,9 @@ def on_page(address: str = PAGE, patience: float = 30) -> str:
     # Either will do: one without a screen is what the tests need, a whole one is what a person has.
     chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=START)
         page = browser.new_page()
-        page.goto(address)
+        page.goto(address, timeout=START)
         clone = page.locator("#findings li", has_text="demo-clone").first
         expect(clone).to_contain_text(re.compile(r"[1-9]"), timeout=1000 * patience)
         said = clone.inner_text()

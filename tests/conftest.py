@@ -66,10 +66,10 @@ def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Dae
 def browser() -> Iterator[Browser]:
     """A Chromium without a screen."""
     from playwright.sync_api import sync_playwright
-    from viewing import CHROMIUM, FLAGS
+    from viewing import CHROMIUM, FLAGS, PATIENCE
 
     with sync_playwright() as p:
-        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
         yield b
         b.close()
 

@@ -375,7 +375,7 @@ class Daemon(Server):
         self.file.write_text(json.dumps(doc, indent=2) + "\n")
         return [*argv, self.file]
 
-    def start(self, timeout: float = 60) -> Daemon:
+    def start(self, timeout: float = 180) -> Daemon:
         """Start the daemon and wait until it says that it is ready."""
         assert not self.alive(), "the daemon runs already"
         offset = self.log.stat().st_size if self.log.exists() else 0

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import ctypes as c
 import ctypes.util
+import time
 from dataclasses import dataclass
 
 from harness import Daemon
 
 NAME = "iqn.2026-01.io.example:probe"
+
+#: The status of a command that has not begun: a host sends it again.
+BUSY = 0x08
 
 
 class _Sense(c.Structure):
@@ -135,15 +139,25 @@ class Session:
         _LIB.scsi_free_scsi_task(task)
         return Answer(status, sense, data)
 
+    def answered(self, lun: int, cdb: bytes, out: bytes = b"", room: int = 0, timeout: float = 60) -> Answer:
+        """Carry out a command as send does, and again while it is BUSY.
+
+        A node's owner says so of a command that was a second on its way, as on a machine that others keep busy.
+        """
+        deadline = time.monotonic() + timeout
+        while (a := self.send(lun, cdb, out, room)).status == BUSY and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return a
+
     def good(self, lun: int, cdb: bytes, out: bytes = b"", room: int = 0) -> bytes:
         """Carry out a command that must end with GOOD; return its Data-In."""
-        a = self.send(lun, cdb, out, room)
+        a = self.answered(lun, cdb, out, room)
         assert a.status == 0, f"LUN {lun} cdb {cdb.hex()}: status {a.status:02x} sense {a.sense.hex()}"
         return a.data
 
     def fails(self, lun: int, cdb: bytes, code: int, out: bytes = b"", room: int = 0) -> bytes:
         """Carry out a command that must end with this sense code; return its sense data."""
-        a = self.send(lun, cdb, out, room)
+        a = self.answered(lun, cdb, out, room)
         assert a.code == code, f"LUN {lun} cdb {cdb.hex()}: status {a.status:02x} sense {a.sense.hex()}, not {code:06x}"
         return a.sense
 
@@ -151,6 +165,6 @@ class Session:
         """Clear the unit attentions of the LUNs."""
         for lun in luns:
             for _ in range(8):
-                if self.send(lun, bytes(6)).status == 0:
+                if self.answered(lun, bytes(6)).status == 0:
                     break
         return self

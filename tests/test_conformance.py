@@ -19,7 +19,7 @@ from harness import REPO, Config, Daemon, GiB, MiB, Volume, run
 TABLE = Path(__file__).with_name("libiscsi-exceptions.txt")
 DOCUMENT = REPO / "docs" / "conformance.md"
 #: Of a case. In a pool a write at depth 1 takes milliseconds, and some cases send thousands.
-TIMEOUT = 600 if "ARRAYSIM_CEPH_CONF" in os.environ else 120
+TIMEOUT = 600 if "ARRAYSIM_CEPH_CONF" in os.environ else 240
 
 #: Shapes of units, by LUN.
 LUN = {"512e": 0, "4kn": 1, "protected": 2, "removable": 3, "small": 4}

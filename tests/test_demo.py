@@ -27,7 +27,7 @@ def test_clone_and_zero_by_reference(rootfs: Path, tmp_path: Path) -> None:
 
 
 def test_undercover_effect(rootfs: Path, tmp_path: Path) -> None:
-    samples = demo.undercover(rootfs, tmp_path, bandwidth=32 * MiB)
+    samples = demo.undercover(rootfs, tmp_path, bandwidth=16 * MiB)
     demo.show_samples(samples)
     assert len(samples) >= 4, "the clone was too fast to be watched"
     assert max(s.host_rate for s in samples) < 0.1e6, "the host layer must show about nothing"

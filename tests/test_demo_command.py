@@ -93,7 +93,7 @@ def test_alone(tmp_path: Path) -> None:
         assert list(dict.fromkeys(phases)) == ["fill", "before", "clone", "after"], text
         assert any(float(line[2]) > 5 and int(line[4]) > 80 for line in lines if line[0] == "clone"), text
         assert all(float(line[2]) == 0 for line in lines if line[0] in ("fill", "before")), text
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not any("offloads wrote" in e["text"] and e.get("volume") == "demo-clone" for e in d.get("/events")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -189,7 +189,11 @@ def test_keeps_an_empty_folder_that_was_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_on_a_running_array_and_its_remedy() -> None:
     with Daemon(name="demo-running") as d:
-        first = d.cli_json("demo", "--running")
+
+        def demonstrated() -> Any:
+            return json.loads(d.cli("demo", "--running", "--json", timeout=180).stdout)
+
+        first = demonstrated()
         assert first["clone_undercover_bytes"] == first["cloned_bytes"] == first["golden_written_bytes"] > 80 * MiB
         assert first["clone_host_written_bytes"] == first["clone_host_read_bytes"] == 0
         assert first["clone_peak_cache_share"] > 0.8
@@ -197,7 +201,7 @@ def test_on_a_running_array_and_its_remedy() -> None:
         assert during > max(LEAST_WAIT_MS * 1e6, 4 * first["victim_before"]["median_ns"], 4 * after), first
         # As it suggests: with a budget for offloads the next clone leaves the victim room.
         d.cli("policy", "set", "--budget", "30", "--budget-pressure")
-        second = d.cli_json("demo", "--running")
+        second = demonstrated()
         assert second["clone_undercover_bytes"] == second["cloned_bytes"] == first["cloned_bytes"]
         assert second["clone_peak_cache_share"] < 0.4, second
         assert second["victim_during"]["median_ns"] < during / 3, (first, second)

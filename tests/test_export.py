@@ -241,7 +241,7 @@ class Prometheus(Server):
         return data["result"] if data else []
 
 
-def until(what: Any, timeout: float = 60) -> Any:
+def until(what: Any, timeout: float = 180) -> Any:
     """Wait for what to return something."""
     deadline = time.monotonic() + timeout
     while not (got := what()):

@@ -31,7 +31,8 @@ def guest() -> Iterator[ModuleType]:
 def test_a_stopped_guest_goes_on_waiting(guest: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten minutes in which the machine gave the guest no time are not ten minutes in which a service did not come."""
     real, jumps = time.monotonic, itertools.count(step=600)
-    monkeypatch.setattr(guest.Given, "TICK", 0.01)
+    # Each tick counts as two seconds: the looks below have sixty of them.
+    monkeypatch.setattr(guest.Given, "TICK", 0.05)
     monkeypatch.setattr(guest.time, "monotonic", lambda: real() + next(jumps))
     looks = iter([None, None, None, "service"])
     assert guest.wait("service", lambda: next(looks), timeout=120) == "service"
@@ -53,6 +54,21 @@ def test_given_counts_what_was_given(guest: ModuleType, monkeypatch: pytest.Monk
     monkeypatch.setattr(given.over, "wait", lambda _seconds: next(ticks))
     given.run()
     assert given.seconds == 1.0 + 0.5 + 2.0 + 1.0
+
+
+def test_a_disk_is_there_when_it_can_be_opened(guest: ModuleType, tmp_path: Path) -> None:
+    """The kernel shows it in sysfs before its file and its queue are there."""
+
+    class Disk(guest.Disk):  # type: ignore[misc,name-defined]
+        sysfs = tmp_path
+
+    disk = Disk("0:0:0:0")
+    (tmp_path / "scsi_generic" / "no such device").mkdir(parents=True)
+    (tmp_path / "block" / "null").mkdir(parents=True)
+    assert disk._node("scsi_generic") is None and disk._node("block") is None
+    (tmp_path / "scsi_generic" / "zero").mkdir()
+    (tmp_path / "block" / "null" / "bdi").mkdir()
+    assert (disk.sg, disk.sd) == ("/dev/zero", "/dev/null")
 
 
 #: A program that tells what it was given, and ends as it is told.

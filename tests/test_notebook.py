@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from pathlib import Path
 
 import pytest
 from harness import REPO, binary
 from later import Later
 
-nbclient, nbformat = Later("nbclient"), Later("nbformat")
+nbclient, nbformat, traitlets = Later("nbclient"), Later("nbformat"), Later("traitlets.config")
 
 
 @pytest.mark.slow
@@ -21,9 +22,11 @@ def test_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARRAYSIM_SCENARIO", str(REPO / "testdata" / "scenarios" / "001-small.yaml"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "agg")
-    nbclient.NotebookClient(notebook, timeout=600, startup_timeout=300, kernel_name="python3").execute(
-        cwd=str(tmp_path)
-    )
+    with tempfile.TemporaryDirectory(prefix="arraysim-kernel-", dir="/tmp") as sockets:  # a path has 107 bytes at most
+        # By TCP the kernel would listen on ports that were free a second before, and that others may have by then.
+        by = traitlets.Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/s"}})
+        client = nbclient.NotebookClient(notebook, timeout=600, startup_timeout=300, kernel_name="python3", config=by)
+        client.execute(cwd=str(tmp_path))
     summary = ast.literal_eval(notebook.cells[-1].outputs[-1]["data"]["text/plain"].replace("np.float64", ""))
     assert summary["holder before"] == "vmvdi03_v00"
     assert summary["holder in the tower"] == "vmvdi03_v02"

@@ -16,6 +16,7 @@ import pytest
 from arrays import NATIVE_4K, NEARLY_NOTHING, OTHER_POOL, PEER, THIN, Delta, noise, read, same, write
 from harness import Config, Daemon, Volume
 from initiator import Session
+from nodes import eventually
 
 ZERO_TOKEN = bytes.fromhex("ffff00010000 01f8") + bytes(504)
 POPULATE, WRITE, ABORT = 0x10, 0x11, 0x1C
@@ -66,6 +67,19 @@ def place(host: Session, lun: int, token: bytes, *extents: tuple[int, int], offs
     data = write_list(token, *extents, offset=offset)
     host.good(lun, out(WRITE, list_id, data), data)
     return host.good(lun, receive(7, list_id), room=4096)
+
+
+def ended(host: Session, lun: int, cdb: bytes) -> bytes:
+    """Ask how a copy in the background does until it is not under way any more; return the answer."""
+    answer = b""
+
+    def over() -> bool:
+        nonlocal answer
+        answer = host.good(lun, cdb, room=4096)
+        return answer[5] != 0x12
+
+    eventually("the end of the copy", over)
+    return answer
 
 
 @pytest.mark.parametrize("dst", [THIN, PEER, OTHER_POOL])
@@ -124,10 +138,7 @@ def test_background(array: Daemon, host: Session, tmp_path: Path) -> None:
     token = populate(host, THIN, (0, 64))
     body = write_list(token, (77, 64), flags=1)
     host.good(PEER, out(WRITE, 9, body), body)
-    for _ in range(1000):
-        if (status := host.good(PEER, receive(7, 9), room=4096)[5]) != 0x12:
-            break
-    assert status == 1
+    assert ended(host, PEER, receive(7, 9))[5] == 1
     same(read(array, PEER, 77, 64, tmp_path), data)
 
 
@@ -208,10 +219,7 @@ def test_extended_copy_lid4(array: Daemon, host: Session, tmp_path: Path) -> Non
     head = struct.pack(">BBH11xBB3xI18xHHH", 1, 0x20, 32, 2, 0xFF, 0xABCD, 0, 56, 0)
     body = head + b"".join(segment)
     host.good(THIN, struct.pack(">BB8xIH", 0x83, 1, len(body), 0), body)
-    for _ in range(1000):
-        answer = host.good(THIN, receive(5, 0xABCD), room=4096)
-        if answer[5] != 0x12:
-            break
+    answer = ended(host, THIN, receive(5, 0xABCD))
     assert answer[4:6] == bytes([1, 1]) and answer[24:26] == bytes([0, 2])
     same(read(array, THIN, 900, 40, tmp_path), data)
     host.fails(THIN, struct.pack(">BBI10x", 0x83, ABORT, 0xABCD), 0x052400)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from arrays import noise, write
+from arrays import destaged, noise, write
 from harness import Config, Daemon, Mdisk, MiB, Pool, Volume
 from nodes import eventually
 from viewing import SIZE, THEMES, Colour, Storm, Viewer, expect
@@ -39,6 +39,7 @@ CONFIG = Config(
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Daemon(CONFIG, "page") as d:
         write(d, 0, 0, noise(SIZE, seed=1), tmp_path_factory.mktemp("page"))
+        destaged(d)
         yield d
 
 
@@ -75,7 +76,7 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         expect(page.locator("#sources")).to_have_class("alarm")
         # The partition of its pool, and no other, fills up to its cap.
         full = "() => document.querySelector('meter[aria-label$=slow]')?.value > 90"
-        page.wait_for_function(full, timeout=30_000)
+        page.wait_for_function(full)
         assert page.locator("meter[aria-label$=fast]").evaluate("m => m.value") < 50
         expect(page.locator(".events")).to_contain_text("volume clone is written by offloads (xcopy)")
         expect(page.locator(".events")).to_contain_text("the write cache of pool slow is full")
@@ -103,11 +104,13 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         expect(finding).to_contain_text("to volume clone in pool slow by xcopy")
         if os.environ.get("ARRAYSIM_SCREENSHOTS"):
             page.wait_for_timeout(20_000)  # a picture with something in it
-        # Paused while there is a copy under way, so that it is in all of the pictures.
+        # Paused while there is a copy under way, so that it is in all of the pictures. Between two copies nothing is
+        # written for a moment, and the first second of the next one may have none of it.
         page.wait_for_function(
             """() => {
                 const pause = document.querySelector("button[title='key p']");
-                if (document.querySelector("#running tbody tr") && !window.paused) pause.click(window.paused = true);
+                const busy = document.querySelector("#running tbody tr") && document.querySelector("#sources.alarm");
+                if (busy && !window.paused) pause.click(window.paused = true);
                 return pause.ariaPressed === "true";
             }"""
         )
@@ -136,8 +139,7 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
             const text = document.querySelector("#findings").innerText;
             const sums = text.match(/(?<=^(Since the start|Last hour).*: ).*/gm);
             return sums?.length === 2 && sums[0] === sums[1];
-        }""",
-        timeout=15_000,
+        }"""
     )
     viewer.shot("after")
     # A reload takes nothing away: the finding, the charts and the totals are the daemon's.
@@ -240,7 +242,7 @@ def test_phone(viewer: Viewer) -> None:
     for name, what in (("overview", "#tile-undercover"), ("volumes", "#volumes"), ("volume/clone", "#chart-held")):
         viewer.go(name)
         expect(page.locator(what)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        page.wait_for_function("document.documentElement.scrollWidth <= 390")
         if name != "volume/clone":
             head = page.get_by_role("columnheader", name="Undercover MB/s")
             box = (page.locator(what) if name == "overview" else head).bounding_box()
@@ -581,18 +583,31 @@ def test_moving_about_leaks_nothing(viewer: Viewer) -> None:
     cdp = viewer.context.new_cdp_session(page)
     cdp.send("Performance.enable")
 
+    def counted() -> dict[str, float]:
+        cdp.send("HeapProfiler.collectGarbage")
+        return {m["name"]: m["value"] for m in cdp.send("Performance.getMetrics")["metrics"]}
+
     def round_trip() -> dict[str, float]:
         for at, what in (("volumes", "#volumes"), ("volume/idle", "#chart-held"), ("overview", "#chart-layers")):
             viewer.go(at)
             expect(page.locator(what)).to_be_visible()
         # With its lines a chart is drawn anew; what was before is garbage, which is counted until it is collected.
         expect(page.locator("#chart-layers")).to_contain_text("hosts wrote")
-        cdp.send("HeapProfiler.collectGarbage")
-        return {m["name"]: m["value"] for m in cdp.send("Performance.getMetrics")["metrics"]}
+        return counted()
 
     round_trip()
-    first = round_trip()
+    first = last = round_trip()
     for _ in range(10):
-        last = round_trip()
-    assert last["JSEventListeners"] <= first["JSEventListeners"] + 10
-    assert last["Nodes"] <= first["Nodes"] + 200
+        round_trip()
+
+    def as_before() -> bool:
+        nonlocal last
+        last = counted()
+        return last["JSEventListeners"] <= first["JSEventListeners"] + 10 and last["Nodes"] <= first["Nodes"] + 200
+
+    # What is drawn anew at this moment is there twice; what leaks stays.
+    try:
+        eventually("all of it is gone", as_before, timeout=20)
+    except AssertionError as e:
+        names = ("JSEventListeners", "Nodes")
+        raise AssertionError(f"{e}: {[last[n] for n in names]}, at first {[first[n] for n in names]}") from None

@@ -17,9 +17,9 @@ import pytest
 from arrays import destaged
 from cluster import Ceph
 from harness import Mdisk, MiB, Pool, Volume
-from initiator import Session
+from initiator import BUSY, Session
 from test_rados import InPool, RadosDaemon
-from writers import BUSY, Host, finish, verify
+from writers import Host, finish, verify
 
 pytestmark = pytest.mark.proof
 

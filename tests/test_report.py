@@ -255,7 +255,7 @@ def test_the_page_draws_in_a_browser(pages: tuple[Path, Path]) -> None:
     page_file, _ = pages
     assert Path(CHROMIUM).exists(), f"{CHROMIUM} is not installed: run scripts/setup.sh"
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=180_000)
         page = browser.new_page()
         said: list[str] = []
         page.on("console", lambda m: said.append(m.text))

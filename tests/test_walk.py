@@ -34,4 +34,4 @@ def test_on_page() -> None:
         with pytest.raises(Exception, match="demo-clone"):
             walk.on_page(page, patience=1)
         run([binary(), "demo", "--running", "--data", d.data], timeout=300)
-        assert "below the host layer" in walk.on_page(page)
+        assert "below the host layer" in walk.on_page(page, patience=120)

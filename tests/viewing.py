@@ -22,6 +22,8 @@ CHROMIUM = "/usr/bin/chromium-headless-shell"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 WEB = REPO / "web"
 SIZE = 32 * MiB
+#: How long a browser may take for anything on a busy machine, in ms.
+PATIENCE = 120_000
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 THEMES = ("light", "dark")
 
@@ -30,7 +32,7 @@ _playwright = Later("playwright.sync_api")
 
 def expect(actual: Any) -> Any:
     """Return playwright's expectations of a page or a part of it, which have two minutes to come true."""
-    _playwright.expect.set_options(timeout=120_000)
+    _playwright.expect.set_options(timeout=PATIENCE)
     return _playwright.expect(actual)
 
 
@@ -63,7 +65,7 @@ class Viewer:
         self.use(daemon)
         self.axe = axe
         self.context = browser.new_context(viewport=DESK)
-        self.context.set_default_timeout(120_000)  # ms; on a busy machine
+        self.context.set_default_timeout(PATIENCE)
         self.page: Page = self.context.new_page()
         self.allowed: list[str] = []
         self.errors: list[str] = []

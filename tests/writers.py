@@ -86,10 +86,6 @@ def check(writers: list[Writer], d: Daemon) -> int:
     return checked
 
 
-#: BUSY of a command, which is a status and no sense code.
-BUSY = 0x08
-
-
 class Host(Writer):
     """Writes pieces and reads them, verified, and notes how commands end and how long they take."""
 

@@ -248,7 +248,15 @@ class Disk:
         return int(self.address.rsplit(":", 1)[1])
 
     def _node(self, kind: str) -> str | None:
-        return next((f"/dev/{p.name}" for p in self.sysfs.glob(f"{kind}/*")), None)
+        """Return what programs open, as soon as they can.
+
+        The kernel shows a disk in sysfs before there is a file in /dev, for which it waits for another process of its
+        own, and before the disk has a queue. The last thing of a block device is the link "bdi".
+        """
+        for p in self.sysfs.glob(f"{kind}/*"):
+            if Path("/dev", p.name).exists() and (kind != "block" or (p / "bdi").exists()):
+                return f"/dev/{p.name}"
+        return None
 
     @property
     def sd(self) -> str:

@@ -26,6 +26,7 @@ defaults {
     polling_interval 1
     max_polling_interval 1
     checker_timeout 30
+    uxsock_timeout 60000
     no_path_retry queue
     reservation_key file
     prkeys_file /etc/multipath/prkeys
@@ -111,7 +112,8 @@ class Paths:
 
     def states(self) -> list[str]:
         """What multipathd says of each path: "active ready running" and so on."""
-        text = run(["multipathd", "show", "paths", "raw", "format", "%d %t %T %o"]).stdout
+        # While it is busy it may say "timeout", and nothing of its paths.
+        text = run(["multipathd", "show", "paths", "raw", "format", "%d %t %T %o"], expect=None, timeout=120).stdout
         said = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         return [" ".join(said.get(Path(d.sd).name, "none").split()) for d in self.disks]
 

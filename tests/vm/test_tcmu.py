@@ -39,6 +39,14 @@ def create(volume: Volume, *options: str, name: str | None = None) -> str:
     return targetcli(backstore(volume, *options, name=name)).text
 
 
+def patient(name: str) -> str:
+    """Return the command by which a backstore's commands wait for a daemon that is dead for longer than 30 s.
+
+    A start may take that long when the machine is busy with other things.
+    """
+    return f"{STORES}/{name} set attribute cmd_time_out=300"
+
+
 def attribute(name: str, attr: str) -> str:
     """Read an attribute of a backstore from configfs."""
     (found,) = Path("/sys/kernel/config/target/core").glob(f"user_*/{name}/attrib/{attr}")
@@ -126,7 +134,7 @@ def test_resize(array: KernelDaemon) -> None:
 
 def test_write_cache_attribute(array: KernelDaemon) -> None:
     """At 0 initiators see no write cache, after a restart of the daemon too."""
-    with looped(NAA, ["cached"], backstore(Volume("cached", None, size=64 * MiB))) as (disk,):
+    with looped(NAA, ["cached"], backstore(Volume("cached", None, size=64 * MiB)), patient("cached")) as (disk,):
 
         def seen() -> str:
             (disk.sysfs / "rescan").write_text("1")
@@ -210,7 +218,7 @@ def test_no_tcmu_no_door(lio: None) -> None:
 
 
 def test_lun_keeps_its_data_over_an_orderly_end(array: KernelDaemon) -> None:
-    with looped(NAA, ["kept"], backstore(Volume("kept", None, size=64 * MiB))) as (disk,):
+    with looped(NAA, ["kept"], backstore(Volume("kept", None, size=64 * MiB)), patient("kept")) as (disk,):
         want = fill(disk.sd, 8 * MiB)
         array.signal(signal.SIGTERM, 60)
         array.start()
@@ -231,7 +239,7 @@ def test_kills_under_a_file_system(array: KernelDaemon, kind: str, folder: Path)
     """kill -9 at random moments while fio writes and checks; no error reaches it, and fsck finds nothing."""
     rng = random.Random(SEED)
     print(f"{KILLS} kills, seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}", flush=True)
-    with looped(NAA, ["busy"], backstore(Volume("busy", None, size=512 * MiB))) as (disk,):
+    with looped(NAA, ["busy"], backstore(Volume("busy", None, size=512 * MiB)), patient("busy")) as (disk,):
         mkfs(kind, disk.sd)
         for i in range(KILLS):
             with mounted(disk.sd, folder):
@@ -251,7 +259,7 @@ def test_kills_under_a_file_system(array: KernelDaemon, kind: str, folder: Path)
 
 def test_kill_in_the_middle_of_copies(array: KernelDaemon) -> None:
     """A copy that a crash cuts off is either tried again by its initiator or fails; what was there before stays."""
-    stores = [backstore(Volume(name, None, size=256 * MiB)) for name in ("from", "to")]
+    stores = [c for name in ("from", "to") for c in (backstore(Volume(name, None, size=256 * MiB)), patient(name))]
     with looped(NAA, ["from", "to"], *stores) as (source, target):
         want = fill(source.sd, 32 * MiB)
         argv = ["sg_xcopy", f"if={source.sg}", f"of={target.sg}", "bs=512", f"count={32 * MiB // 512}"]
@@ -286,7 +294,7 @@ def test_copies_over_io_groups(lio: None) -> None:
 
 @pytest.mark.kernel_says(r"ABORT|[Aa]bort|TMR|reset|LUN_RESET")
 def test_lun_reset_under_load_and_a_kill(array: KernelDaemon) -> None:
-    with looped(NAA, ["both"], backstore(Volume("both", None, size=256 * MiB))) as (disk,):
+    with looped(NAA, ["both"], backstore(Volume("both", None, size=256 * MiB)), patient("both")) as (disk,):
         load = Load("both", *on_disk(disk.sd, "--rw=randwrite", "--bs=16k", "--size=48m", "--verify=crc32c"))
         time.sleep(0.5)
         run(["sg_reset", "--device", disk.sg], timeout=60)
