@@ -309,3 +309,26 @@ func TestStartFailsBehindADevice(t *testing.T) {
 		t.Errorf("diary %q", n)
 	}
 }
+
+// TestStartFailsBesideAnOpening: a start that fails while a handler still opens says that its lock stays taken: the handler has its device.
+func TestStartFailsBesideAnOpening(t *testing.T) {
+	w := newWorld(t)
+	sub := newOpener(w)
+	w.device(1, "a/test/slow")
+	failed, hurry := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := start(Options{Subtypes: []Subtype{sub}, CloseTimeout: patience, Hurry: hurry, grace: patience}, w.root, w, w.open)
+		failed <- err
+	}()
+	comes(t, "the opening", sub.got)
+	full := filepath.Join(string(w.root), "sys/module/target_core_user/parameters/block_netlink")
+	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	close(hurry)
+	if err := comes(t, "the end of the start", failed); err == nil || !strings.Contains(err.Error(), "unblocking") || !errors.Is(err, errHangs) {
+		t.Errorf("it starts with %v", err)
+	}
+	sub.let()
+	comes(t, "the end of the mapping", w.links[1].gone)
+}

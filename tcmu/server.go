@@ -88,7 +88,9 @@ func Start(opt Options) (*Server, error) {
 	if err != nil {
 		err = errors.Join(err, nl.unsubscribe(), nl.close())
 		bus.close()
-		lock.release()
+		if !errors.Is(err, errHangs) {
+			lock.release()
+		}
 		return nil, err
 	}
 	s.bus, s.lock = bus, lock
@@ -142,8 +144,7 @@ func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)
 	}
 	s.resumeAll(present)
 	if err := unblock(); err != nil {
-		_, err = s.endDevices(), fmt.Errorf("tcmu: unblocking netlink: %w", err)
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("tcmu: unblocking netlink: %w", err), s.endDevices())
 	}
 	return s, nil
 }

@@ -12,6 +12,9 @@ import (
 // metaHead is the file without which a folder is no copy, whatever else is in it.
 const metaHead = "CURRENT"
 
+// metaLock is the file that is locked as long as a copy is open.
+const metaLock = "LOCK"
+
 // oldSuffix is what the folder of a copy has behind its name when another one is about to take its place, or has. Such a folder is
 // removed: ".old" and the like are names that people give to what they want to keep.
 const oldSuffix = ".replaced"

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/cockroachdb/pebble"
 )
@@ -36,6 +38,16 @@ func (m *metaCopies) renew(i int, why error, entries func(fn func(key, value []b
 		return fail(err)
 	}
 	was := m.copies[i]
+	if was == nil { // so it is not ours; whoever has it open would go on in files that are removed
+		switch l, err := m.s.fs.Lock(filepath.Join(path, metaLock)); {
+		case err == nil:
+			if err := l.Close(); err != nil {
+				return fail(err)
+			}
+		case !errors.Is(err, os.ErrNotExist):
+			return fail(fmt.Errorf("%s is in use, perhaps by another array, or cannot be locked: %w", path, err))
+		}
+	}
 	fresh := was != nil && was.empty()
 	if !fresh {
 		m.s.notice("the checkpoints in %s are rebuilt from their other copy: %v", path, why)

@@ -357,3 +357,29 @@ func TestRebuildOfACopyWithoutItsName(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfAnotherArrayIsNotReplaced: a copy that leads to a folder which another array has open is left alone, and so is that folder.
+func TestCopyOfAnotherArrayIsNotReplaced(t *testing.T) {
+	top := t.TempDir()
+	one, two := filepath.Join(top, "one"), filepath.Join(top, "two")
+	if err := errors.Join(os.Mkdir(one, 0o700), os.Mkdir(two, 0o700), os.Symlink("../one/meta.copy", filepath.Join(two, "meta.copy"))); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := copiesOf(t, one, nil)
+	if err := m.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("of one")}}); err != nil {
+		t.Fatal(err)
+	}
+	other, said := copiesOf(t, two, nil)
+	if err := other.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("of two")}}); err != nil {
+		t.Fatal(err)
+	}
+	other.Renew(1, errors.New("a test"), all(other, 0))
+	if last := strings.Join(*said, "; "); other.copies[1] != nil || !other.Behind() || !strings.Contains(last, "in use") {
+		t.Errorf("it says %q", last)
+	}
+	if err := errors.Join(other.s.Close(), m.s.Close()); err != nil {
+		t.Error(err)
+	}
+	m, _ = copiesOf(t, one, nil)
+	mustHave(t, m, "k", "of one")
+}
