@@ -54,6 +54,7 @@ func TestManageBehindARelease(t *testing.T) {
 				s.conn.kick()
 			}
 			r.portal.mu.Unlock()
+			runtime.Gosched() // where there is one processor the others have it now
 		}
 	}()
 	defer func() { over.Store(true); <-ended }()
