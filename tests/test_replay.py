@@ -25,7 +25,12 @@ def test_lun(new_array: Callable[[Config], Daemon], chap: tuple[str, str] | None
         Config(volumes=[Volume("v", 0, size=256 * MiB), Volume("n", 300, size=256 * MiB, block_size=4096)], chap=chap)
     )
     for lun, block in ((0, 512), (300, 4096)):
-        url = array.url(lun, chap)
+        url = array.url(lun)
+        if chap:
+            secret = array.dir / f"secret{lun}"
+            secret.write_text(chap[1] + "\n")
+            secret.chmod(0o600)
+            url = url.replace("//", f"//{chap[0]}@") + f"?secret_file={secret}"
         name = {0: "v", 300: "n"}[lun]
         r = run([binary(), "replay", TRACES / "sample.vscsi.zst", "--target", url], expect=1)
         assert "allow it with --yes" in r.stderr
@@ -48,7 +53,26 @@ def test_lun(new_array: Callable[[Config], Daemon], chap: tuple[str, str] | None
             == kinds["write"]["bytes"]
         )
         if block == 512:
-            check_contents(url, array.dir / "replay.img")
+            check_contents(array.url(lun, chap), array.dir / "replay.img")
+
+
+def test_secrets_of_a_login(new_array: Callable[[Config], Daemon], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A LUN with CHAP is logged in to with the environment of libiscsi's tools, and with a secret in the address."""
+    user, secret = "bob", "a secret of 16 bytes"
+    array = new_array(Config(volumes=[Volume("v", 0, size=256 * MiB)], chap=(user, secret)))
+    trace = [binary(), "replay", TRACES / "sample.vscsi.zst", "--read-only", "--target"]
+    r = run([*trace, array.url()], expect=1)
+    assert "login status 0201" in r.stderr
+    r = run([*trace, array.url(0, (user, secret))])
+    assert "warning: the list of processes shows the secret" in r.stderr
+    assert secret not in r.stdout + r.stderr
+    monkeypatch.setenv("LIBISCSI_CHAP_USERNAME", user)
+    monkeypatch.setenv("LIBISCSI_CHAP_PASSWORD", secret)
+    r = run([*trace, array.url()])
+    assert r.stderr == ""
+    monkeypatch.setenv("LIBISCSI_CHAP_PASSWORD", "another secret of bytes")
+    r = run([*trace, array.url()], expect=1)
+    assert "another" not in r.stdout + r.stderr
 
 
 def check_contents(url: str, path: Path) -> None:

@@ -46,10 +46,13 @@ disk a guest writes 32 KiB in sequence, 32 at a time, and each new block of 1 Mi
 first while the guest waits.
 
 Without --target it runs in virtual time against an array of the profile. With a
-target it runs in real time, against any array, and destroys the data on the LUN.`,
+target it runs in real time, against any array, and destroys the data on the LUN.
+
+` + secretHelp,
 		Example: "  arraysim bench zero --disk eager --vaai on --size 1T --profile purity-5.1\n" +
 			"  arraysim bench zero --disk thin --size 20G --profile purity-5.0 --chart latency.svg\n" +
 			"  arraysim bench zero --disk eager --size 10G --target iscsi://127.0.0.1:3260/iqn.2026-01.io.arraysim:array/0 --yes\n" +
+			"  arraysim bench zero --disk eager --size 10G --target 'iscsi://bob@array/iqn.2026-01.io.arraysim:array/0?secret_file=bob.secret' --yes\n" +
 			"  arraysim bench zero --disk lazy --size 10G --target /dev/sdX",
 		Args: cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error { return a.runZero(cmd, &f) }),
@@ -58,7 +61,7 @@ target it runs in real time, against any array, and destroys the data on the LUN
 	c.Flags().StringVar(&f.vaai, "vaai", "on", "on zeroes by WRITE SAME, off by writes")
 	c.Flags().Var((*size.Bytes)(&f.Size), "size", "size of the disk")
 	c.Flags().StringVar(&f.Profile, "profile", "purity-5.1", "timing profile of the array in virtual time")
-	c.Flags().StringVar(&f.Target, "target", "", "real LUN: iscsi://HOST:PORT/TARGET/LUN or a block device")
+	c.Flags().StringVar(&f.Target, "target", "", "real LUN: "+iscsi.Form+" or a block device")
 	c.Flags().StringVar(&f.chart, "chart", "", "file for the chart of latency over time, .svg")
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask before overwriting the LUN")
 	c.Flags().IntVar(&f.Outstanding, "outstanding", 32, "commands in flight")
@@ -110,6 +113,7 @@ func (f *zeroFlags) runVirtual(ctx context.Context, _ *cobra.Command, bar bool) 
 
 // runLive runs it on the target, when somebody has said that it may be overwritten.
 func (f *zeroFlags) runLive(ctx context.Context, cmd *cobra.Command, show bool) (*zerobench.Result, error) {
+	warnOfSecret("--target", f.Target)
 	b, err := zerobench.Open(f.Config)
 	if err != nil {
 		return nil, err

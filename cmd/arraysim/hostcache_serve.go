@@ -3,11 +3,13 @@ package main
 import (
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/cachedaemon"
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/size"
 )
 
@@ -23,9 +25,9 @@ passed through; the array executes them, and the cache follows.
 With --tcmu the LUN becomes a disk of this host: targetcli makes a backstore of
 /backstores/user:hostcache with cfgstring=0 and the LUN's size, and tcm_loop presents it.
 
-The backend is iscsi://host[:port]/iqn/lun, or a local file or block device. The
-flash is a file or block device. Dirty data on it survives the process;
-the next start with the same flash recovers it.
+The backend is ` + iscsi.Form + `, or a
+local file or block device. The flash is a file or block device. Dirty data on it
+survives the process; the next start with the same flash recovers it.
 
 SIGINT or SIGTERM stops it: it destages dirty data, and ends with an error if the
 LUN takes none for 75 s. A second signal stops it immediately: dirty data stays
@@ -34,10 +36,20 @@ on the flash.
 A peer is a LUN of another arraysim that is at least as big as the flash. When
 this host is lost, start serve on the peer's side with that LUN as --flash and
 --take-over KEY, the lost host's --key: it is fenced by PERSISTENT RESERVE, and
-what it had acknowledged is destaged.`,
-		Example: "  arraysim hostcache serve --backend iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/0 --flash /var/tmp/flash --flash-size 1GiB --policy write_back\n  arraysim hostcache policy stats",
-		Args:    cobra.NoArgs,
+what it had acknowledged is destaged.
+
+` + secretHelp,
+		Example: "  arraysim hostcache serve --backend iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/0 --flash /var/tmp/flash --flash-size 1GiB --policy write_back\n" +
+			"  arraysim hostcache serve --backend 'iscsi://bob@array/iqn.2026-01.io.arraysim:array/0?secret_file=/etc/arraysim/bob' --flash /dev/nvme0n1\n" +
+			"  arraysim hostcache policy stats",
+		Args: cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			warnOfSecret("--backend", cfg.Backend)
+			warnOfSecret("--flash", cfg.Flash)
+			for _, p := range cfg.Peers {
+				_, address, _ := strings.Cut(p, "=")
+				warnOfSecret("--peer", address)
+			}
 			level := slog.LevelInfo
 			if debug {
 				level = slog.LevelDebug
@@ -51,7 +63,7 @@ what it had acknowledged is destaged.`,
 		}),
 	}
 	fl := c.Flags()
-	fl.StringVar(&cfg.Backend, "backend", "", "the LUN: iscsi://[user%secret@]host[:port]/iqn/lun, a file or a block device")
+	fl.StringVar(&cfg.Backend, "backend", "", "the LUN: "+iscsi.Form+", a file or a block device")
 	fl.StringVar(&cfg.Flash, "flash", "", "the flash: a file, a block device, or iscsi://... with --take-over")
 	fl.Var((*size.Bytes)(&cfg.FlashSize), "flash-size", "create the flash file with this size, such as 4GiB")
 	fl.StringVar(&cfg.Policy, "policy", cfg.Policy, "off, write_through, write_back, write_back+PEERS or write_back+PEERS+EXTERNAL")

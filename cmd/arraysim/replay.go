@@ -164,12 +164,15 @@ Every reference to a block is a look-up and, on a miss, an insert. With --sector
 validity by sector and count requests, as vSphere Flash Read Cache does. The policy "belady" knows
 the future, so no other can miss less.
 
-A replay against a target overwrites it, so it asks first. See also: hostcache advise.`,
+A replay against a target overwrites it, so it asks first. See also: hostcache advise.
+
+` + secretHelp,
 		Example: `  arraysim replay vm.vscsi --size 256MiB,1GiB
   arraysim replay hm_0.csv.gz --policy lru,arc,auto,belady --size 1GiB --block-size 4KiB,64KiB --json
   arraysim replay w106.trace.xz --size 13758blocks
   arraysim replay io.csv --columns time=ts:ms,op=kind,offset=lba:sectors,length=bytes --size 1GiB
   arraysim replay vm.vscsi --target iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/2 --speed 1 --read-only
+  arraysim replay vm.vscsi --target 'iscsi://bob@array/iqn.2026-01.io.arraysim:array/2?secret_file=bob.secret' --yes
   arraysim replay vm.vscsi --profile svc --speed 1
   arraysim replay vm.vscsi --virtual scenario.yaml --set hosts.esx.cache.db.block=64KiB`,
 		Args: cobra.ExactArgs(1),
@@ -203,6 +206,7 @@ A replay against a target overwrites it, so it asks first. See also: hostcache a
 				return a.virtual(cmd, s, &vf, live)
 			}
 			if lf.target != "" {
+				warnOfSecret("--target", lf.target)
 				return a.live(cmd, s, &lf, live)
 			}
 			return a.table(cmd, s, cfg)

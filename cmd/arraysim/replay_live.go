@@ -28,7 +28,7 @@ type liveFlags struct {
 }
 
 func (f *liveFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.target, "target", "", "replay against iscsi://[user[%secret]@]host[:port]/iqn/lun, a block device or a file")
+	c.Flags().StringVar(&f.target, "target", "", "replay against "+iscsi.Form+", a block device or a file")
 	c.Flags().StringVar(&f.speed, "speed", "max", "1 for the trace's own timing, 2 for twice as fast, max for as fast as the target can")
 	c.Flags().IntVar(&f.depth, "depth", 8, "requests in flight at most")
 	c.Flags().BoolVar(&f.readOnly, "read-only", false, "leave writes out")

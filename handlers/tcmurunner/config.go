@@ -134,11 +134,11 @@ func (s spec) address() (addr iscsi.Address, initiator string, err error) {
 	}
 	addr = iscsi.At(cmp.Or(a.Portal, "127.0.0.1"), a.Target, s.lun, nil)
 	if a.CHAP != nil {
-		secret, err := os.ReadFile(a.CHAP.SecretFile)
+		secret, err := iscsi.ReadSecret("CHAP secret", a.CHAP.SecretFile)
 		if err != nil {
 			return addr, "", err
 		}
-		addr.CHAP = &iscsi.CHAP{User: a.CHAP.User, Secret: bytes.TrimRight(secret, "\r\n")}
+		addr.CHAP = &iscsi.CHAP{User: a.CHAP.User, Secret: secret}
 	}
 	if initiator = a.Initiator; initiator == "" {
 		initiator = ownName()

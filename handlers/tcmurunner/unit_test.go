@@ -187,6 +187,15 @@ func TestPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(settingsEnv, file)
+	if err := os.Chmod(filepath.Join(dir, "right"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("arraysim/0/array=right", "right", scsitest.Sectors, 512); err == nil || !strings.Contains(err.Error(), "run chmod 600") {
+		t.Errorf("others may read the password: %v", err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "right"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r.open("arraysim/0/array=right")
 	for _, name := range []string{"wrong", "none"} {
 		if u, err := Open("arraysim/0/array="+name, name, scsitest.Sectors, 512); err == nil || !strings.Contains(err.Error(), "discovery") {

@@ -2,9 +2,7 @@ package admin
 
 import (
 	"fmt"
-	"os"
 	"strings"
-	"syscall"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
 )
@@ -80,7 +78,7 @@ func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 				continue
 			}
 			var err error
-			if *s.to, err = secret("CHAP secret", s.file); err != nil {
+			if *s.to, err = iscsi.ReadSecret("CHAP secret", s.file); err != nil {
 				return nil, err
 			}
 			if len(*s.to) < minSecret {
@@ -104,42 +102,4 @@ func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 		}
 	}
 	return all, nil
-}
-
-// secret reads a secret file: its first line. what is it, for people.
-func secret(what, path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; write the secret into that file with mode 600", what, err)
-	}
-	if !st.Mode().IsRegular() { // a pipe may never have what to read
-		return nil, fmt.Errorf("%s: %s is not a regular file; write the secret into one with mode 600", what, path)
-	}
-	owner, group := -1, -1
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		owner, group = int(s.Uid), int(s.Gid)
-	}
-	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
-		return nil, fmt.Errorf("%s: others may read %s; run chmod 600 %s", what, path, path)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	line = strings.TrimRight(line, "\r")
-	if line == "" {
-		return nil, fmt.Errorf("%s: the first line of %s is empty; write the secret there", what, path)
-	}
-	return []byte(line), nil
-}
-
-// othersMayRead reports whether a file with this mode, owner and group can be read by others than its
-// owner and a process of this user and group. A service's own group may read what is root's: so
-// Kubernetes mounts secrets for a container that is not root.
-func othersMayRead(mode os.FileMode, owner, group, user, ownGroup int) bool {
-	if owner == 0 && user != 0 && group == ownGroup {
-		mode &^= 0o040
-	}
-	return mode&0o077 != 0
 }

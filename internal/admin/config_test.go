@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -151,66 +150,6 @@ func TestEmbeddedConfig(t *testing.T) {
 	c := DefaultConfig()
 	if len(c.Pools) != 2 || len(c.Volumes) != 5 || !c.Embedded || c.Portal.CHAP != nil {
 		t.Errorf("got %+v", c)
-	}
-}
-
-func TestSecretFile(t *testing.T) {
-	for _, row := range []struct {
-		name, text string
-		mode       os.FileMode
-		want, err  string
-	}{
-		{"a line", "correct horse\nbattery\n", 0o600, "correct horse", ""},
-		{"no end of line", "s", 0o400, "s", ""},
-		{"an end of line of other systems", "s\r\n", 0o600, "s", ""},
-		{"nothing", "\nx", 0o600, "", "is empty"},
-		{"for the group", "s", 0o640, "", "run chmod 600"},
-		{"for all", "s", 0o604, "", "run chmod 600"},
-	} {
-		path := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(path, []byte(row.text), row.mode); err != nil {
-			t.Fatal(err)
-		}
-		got, err := secret("CHAP secret", path)
-		if string(got) != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
-			t.Errorf("%s: got %q, %v", row.name, got, err)
-		}
-	}
-	if _, err := secret("CHAP secret", filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that does not exist was read")
-	}
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{pipe, t.TempDir(), "/dev/zero"} {
-		if _, err := secret("CHAP secret", path); err == nil || !strings.Contains(err.Error(), path+" is not a regular file; ") {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-}
-
-// What is root's and for a service's own group is for the service alone; that needs a service of its own.
-func TestWhoMayReadASecret(t *testing.T) {
-	for _, row := range []struct {
-		mode                         os.FileMode
-		owner, group, user, ownGroup int
-		others                       bool
-	}{
-		{0o600, 1000, 1000, 1000, 1000, false},
-		{0o400, 0, 0, 0, 0, false},
-		{0o440, 0, 65532, 65532, 65532, false},
-		{0o640, 0, 65532, 65532, 65532, false},
-		{0o440, 0, 100, 65532, 65532, true},
-		{0o440, 1000, 65532, 65532, 65532, true},
-		{0o440, 0, 0, 0, 0, true},
-		{0o460, 0, 65532, 65532, 65532, true},
-		{0o444, 0, 65532, 65532, 65532, true},
-		{0o440, -1, -1, 65532, 65532, true},
-	} {
-		if got := othersMayRead(row.mode, row.owner, row.group, row.user, row.ownGroup); got != row.others {
-			t.Errorf("%+v: got %v", row, got)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
@@ -118,7 +119,7 @@ func (c *Config) linkAddress() string {
 
 // linkSecret reads the secret of the link.
 func (c *Config) linkSecret() ([]byte, error) {
-	b, err := secret("the secret of the link", c.Node.SecretFile)
+	b, err := iscsi.ReadSecret("the secret of the link", c.Node.SecretFile)
 	if err == nil && len(b) < link.MinSecret {
 		err = fmt.Errorf("the secret of the link in %s has %d bytes, which is too short; create one with  openssl rand -hex 32", c.Node.SecretFile, len(b))
 	}

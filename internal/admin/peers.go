@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -65,7 +66,7 @@ func (c *Config) validatePeers() error {
 
 // peerSecret reads the secret of a peer.
 func (c *Config) peerSecret(p *PeerConfig) ([]byte, error) {
-	b, err := secret("the secret of peer "+p.Name, p.SecretFile)
+	b, err := iscsi.ReadSecret("the secret of peer "+p.Name, p.SecretFile)
 	if err == nil && len(b) < link.MinSecret {
 		err = fmt.Errorf("the secret of peer %s in %s has %d bytes, which is too short; create one with  openssl rand -hex 32", p.Name, p.SecretFile, len(b))
 	}

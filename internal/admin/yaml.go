@@ -30,10 +30,11 @@ func ParseConfig(name string, text []byte) (*Config, error) {
 	text = profile.Plain(text)
 	s := &source{name: name, lines: bytes.Split(text, []byte("\n")), line: map[string]int{}}
 	c := &Config{src: s}
-	if line, err := profile.CheckNesting(text); err != nil {
+	tokens, line, err := profile.Tokens(text)
+	if err != nil {
 		return nil, s.on(line, "%w", err)
 	}
-	file, err := parser.ParseBytes(text, 0)
+	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		return nil, s.explain(err)
 	}

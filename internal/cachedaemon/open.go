@@ -102,12 +102,12 @@ func (d *daemon) device(name, role string) (block.Device, error) {
 		d.closers = append(d.closers, func() { f.Close() })
 		return f.Device(path, block.SectorSize), nil
 	}
-	a, err := iscsi.ParseAddress(name)
+	a, err := iscsi.LoadAddress(name)
 	if err != nil {
 		return nil, err
 	}
-	// A session's owner is the same at the next start, from whatever directory.
-	flash := d.cfg.Flash
+	// A session's owner is the same at the next start, from whatever directory, and with whatever secret.
+	flash := iscsi.WithoutSecret(d.cfg.Flash)
 	if !iscsi.IsAddress(flash) {
 		if flash, err = filepath.Abs(flash); err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (d *daemon) device(name, role string) (block.Device, error) {
 	}
 	noted := role == backendRole || role == flashRole && name == d.cfg.Flash
 	if noted && d.note.path == "" {
-		d.noteStart(d.cfg.Initiator + "\n" + flash + "\n" + d.cfg.Backend)
+		d.noteStart(d.cfg.Initiator + "\n" + flash + "\n" + iscsi.WithoutSecret(d.cfg.Backend))
 	}
 	d.opening = d.opening || noted
 	s, err := lun.Dial(a, d.cfg.Initiator, role+" "+flash, sessionTimes(role, d.cfg.PeerTimeout))

@@ -1,7 +1,9 @@
 package cachedaemon
 
 import (
+	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -50,5 +52,24 @@ func TestNoteOfAStart(t *testing.T) {
 	}
 	if err := new(startNote).end(true, true); err != nil {
 		t.Errorf("without a note: %v", err)
+	}
+}
+
+// TestNoteWhateverTheSecret: a start with another secret, or with one from elsewhere, finds the note of the start before.
+func TestNoteWhateverTheSecret(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("secret of a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const lun = "127.0.0.1:1/iqn.x/0" // nobody listens there
+	for i, backend := range []string{"iscsi://bob%first@" + lun, "iscsi://bob%second@" + lun, "iscsi://bob@" + lun + "?secret_file=" + secret, "iscsi://" + lun} {
+		d := &daemon{cfg: Config{Initiator: "iqn.2026-01.x:i", Flash: "flash", Backend: backend, Witness: filepath.Join(dir, "witness")}, log: slog.New(slog.DiscardHandler)}
+		if _, err := d.device(backend, backendRole); err == nil {
+			t.Fatal("somebody listens on port 1")
+		}
+		if d.note.path == "" || d.note.found != (i > 0) {
+			t.Errorf("start %d: the note %q of an earlier start is found: %v", i, d.note.path, d.note.found)
+		}
 	}
 }

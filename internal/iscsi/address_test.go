@@ -19,6 +19,12 @@ func TestAddresses(t *testing.T) {
 		{"iscsi://[fe80::1%eth0]/iqn.x/7", "[fe80::1%eth0]:3260", "iqn.x", 7 << 48, "", "", true},
 		{"iscsi://h/iqn.x/300", "h:3260", "iqn.x", 1<<62 | 300<<48, "", "", true},
 		{"iscsi://bob%se%20cret@h/iqn.x/256", "h:3260", "iqn.x", 1<<62 | 256<<48, "bob", "se cret", true},
+		{"iscsi://bob@h/iqn.x/1?secret_file=/a@b", "h:3260", "iqn.x", 1 << 48, "bob", "", true},
+		{"iscsi://u%a?b@h/iqn.x/1?mutual_user=m&mutual_secret_file=/a", "h:3260", "iqn.x", 1 << 48, "u", "a?b", true},
+		{"iscsi://u%a@h/iqn.x/1?secret_file=/a", "", "", 0, "", "", false},
+		{"iscsi://u@h/iqn.x/1?secret_file=", "", "", 0, "", "", false},
+		{"iscsi://u@h/iqn.x/1?secret_file=/a&secret_file=/b", "", "", 0, "", "", false},
+		{"iscsi://u@h/iqn.x/1?secret_file=/a&b=c", "", "", 0, "", "", false},
 		{"iscsi://h/iqn.x", "", "", 0, "", "", false},
 		{"iscsi://h/iqn.x/99999", "", "", 0, "", "", false},
 		{"iscsi://h:x/iqn.x/0", "", "", 0, "", "", false},
@@ -70,6 +76,8 @@ func TestNoSecretIsShown(t *testing.T) {
 		"u:geheim@h/iqn.x/0",
 		"%geheim@h/iqn.x/0",
 		"u%ge\nheim@h/iqn.x/0",
+		"iscsi://h/iqn.x/0?target_password=geheim",
+		"iscsi://u@h/iqn.x/0?secret=geheim",
 	} {
 		if !IsAddress(in) {
 			t.Errorf("%s is taken for a path", in)
@@ -84,12 +92,13 @@ func TestNoSecretIsShown(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"iscsi://u%geheim@h/iqn.x/0":        "iscsi://h/iqn.x/0",
-		"iscsi://u:geheim@h/iqn.x/0":        "iscsi://h/iqn.x/0",
-		"iscsi://u%ge@he/im@h/iqn.x/0":      "iscsi://h/iqn.x/0",
-		"iscsi://[fe80::1%eth0]:99/iqn.x/0": "iscsi://[fe80::1%eth0]:99/iqn.x/0",
-		"iscsi://h:99/iqn.x:y/x":            "iscsi://h:99/iqn.x:y/x",
-		"iscsi://h":                         "iscsi://h",
+		"iscsi://u%geheim@h/iqn.x/0":                  "iscsi://h/iqn.x/0",
+		"iscsi://u:geheim@h/iqn.x/0":                  "iscsi://h/iqn.x/0",
+		"iscsi://u%ge@he/im@h/iqn.x/0":                "iscsi://h/iqn.x/0",
+		"iscsi://[fe80::1%eth0]:99/iqn.x/0":           "iscsi://[fe80::1%eth0]:99/iqn.x/0",
+		"iscsi://h:99/iqn.x:y/x":                      "iscsi://h:99/iqn.x:y/x",
+		"iscsi://h":                                   "iscsi://h",
+		"iscsi://u@h/iqn.x/0?secret_file=/run/heim@b": "iscsi://h/iqn.x/0",
 	} {
 		if got := WithoutSecret(in); got != want || !IsAddress(in) {
 			t.Errorf("%s: shown is %s, want %s", in, got, want)
@@ -104,7 +113,7 @@ func TestNoSecretIsShown(t *testing.T) {
 // TestSlipsShowNoSecret: an address with one character too few, too many or wrong.
 func TestSlipsShowNoSecret(t *testing.T) {
 	const secret = "geheim"
-	for _, right := range []string{"iscsi://u%" + secret + "@h:99/iqn.x:y/0", "iscsi://u%x@" + secret + "@[::1]/iqn.x:y/0", "iscsi://u:" + secret + "@h/iqn.x/0"} {
+	for _, right := range []string{"iscsi://u%" + secret + "@h:99/iqn.x:y/0", "iscsi://u%x@" + secret + "@[::1]/iqn.x:y/0", "iscsi://u:" + secret + "@h/iqn.x/0", "iscsi://u%" + secret + "@h/iqn.x:y/0?mutual_user=m"} {
 		for at := range right {
 			for _, put := range []string{"", "%", "@", ":", "/", ".", "[", "0"} {
 				for _, in := range []string{right[:at] + put + right[at+1:], right[:at] + put + right[at:]} {

@@ -17,7 +17,7 @@ import (
 // null. An error is one line and names the line of the document.
 func DecodeYAML(text []byte, into any) error {
 	text = Plain(text)
-	if line, err := CheckNesting(text); err != nil {
+	if _, line, err := Tokens(text); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}
 	if err := checkAliases(text); err != nil {

@@ -28,9 +28,68 @@ func TestYAMLError(t *testing.T) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := CheckNesting([]byte(strings.Repeat("- {a: [1]}\n", 1000))); err != nil {
-		t.Errorf("a long list: %v", err)
+}
+
+// TestLongToParse: what the parser takes long for is refused before it gets it, whatever stands around it.
+func TestLongToParse(t *testing.T) {
+	keys := func(form string) string {
+		var b strings.Builder
+		for i := range 6000 {
+			fmt.Fprintf(&b, form, i)
+		}
+		return b.String()
 	}
+	many := strings.Repeat
+	for _, row := range []struct{ text, want string }{
+		{"a: |\n" + many("\n", 32<<10) + "b: 1\n", "line 102: there are more than 100 empty lines in a row"},
+		{"a: |\n  x\n" + many("  \r", 32<<10) + "b: 1\n", "line 103: there are more than 100 empty lines in a row"},
+		{"a: " + many("<", 32<<10), "line 1: there are more than 100 < in a row"},
+		{"a: \"" + many("x\t", 32<<10) + "\"", "line 1: there are more than 100 tabs in a line"},
+		{many("!t ", 32<<10) + "a", "line 1: more than 100 tags and anchors follow each other"},
+		{many("&a ", 32<<10) + "a", "line 1: more than 100 tags and anchors follow each other"},
+		{many("? ", 32<<10), "line 1: dashes are nested more than 100 deep"},
+		{many("--- a\n", 1<<10), "line 101: there are more than 100 documents"},
+		{many("a\n...\n", 1<<10), "line 202: there are more than 100 documents"},
+		{keys("k%d: 1\n"), "line 4097: a mapping has more than 4096 keys"},
+		{"l:\n- " + keys("  &a k%d: 1\n")[2:], "line 4098: a mapping has more than 4096 keys"},
+		{keys("? k%d\n"), "line 4097: a mapping has more than 4096 keys"},
+		{many("-\n", 64<<10), "line 32769: 32769 values are left out, which are too many in so long a file"},
+		{many("- a:\n", 40<<10), "line 17477: 17477 values are left out"},
+		{"[" + many("a: ,\n", 40<<10) + "]", "line 17476: 17476 values are left out"},
+		{"{" + keys("k%d,\n") + many("b: 1,\n", 100<<10) + "}", "line 5094: 5094 values are left out"},
+		{many("k", 128<<10) + ":\n" + many(" - 1\n", 4<<10), "line 2048: its keys are too long, and nested too deep, for what is below them"},
+		{"{" + many("k", 128<<10) + ": [" + many("1,\n", 4<<10) + "]}", "line 2047: its keys are too long, and nested too deep, for what is below them"},
+	} {
+		_, line, err := Tokens([]byte(row.text))
+		if got := fmt.Sprintf("line %d: %v", line, err); !strings.HasPrefix(got, row.want) {
+			t.Errorf("%.20q...: %s, want %s", row.text, got, row.want)
+		}
+	}
+	for name, text := range map[string]string{
+		"a list of nothing":   many("-\n", 1000),
+		"a list":              many("- {a: [1], b: , c}\n", 1000),
+		"a list of mappings":  many("- a: 1\n  b:\n    c: {d: 1}\n  e:\n  - f\n", 5000),
+		"long brackets":       "[" + many("{a: 1, b: [2, 3]}, ", 50_000) + "]",
+		"as many keys":        keys("k%d: 1\n")[:len(keys("k%d: 1\n"))-1904*9],
+		"keys in brackets":    "{" + keys("k%d: 1, ") + "}",
+		"some empty lines":    "a: |\n" + many("\n", 99) + "  x\n" + many("\n", 99) + "b: 1\n",
+		"nested far":          nested(200),
+		"comments":            many("# x\n", 20_000) + "a: 1\n" + many("\n# x\n", 20_000),
+		"tables in a comment": many("# a\tb\tc\n", 20_000),
+	} {
+		if _, line, err := Tokens([]byte(text)); err != nil {
+			t.Errorf("%s: line %d: %v", name, line, err)
+		}
+	}
+}
+
+// nested are mappings in each other.
+func nested(depth int) string {
+	var b strings.Builder
+	for i := range depth {
+		fmt.Fprintf(&b, "%*sk%d:\n", i, "", i)
+	}
+	return b.String() + strings.Repeat(" ", depth) + "x: 1\n"
 }
 
 // TestAliases: what the decoder would take for null is refused, and what it reads is read.

@@ -23,16 +23,19 @@ type Target interface {
 	Close() error
 }
 
-// OpenTarget opens a LUN by its URL, iscsi://[user[%secret]@]host[:port]/iqn/lun, or a
+// OpenTarget opens a LUN by its address ([iscsi.LoadAddress]), or a
 // block device or file by its path. Each call makes a session of its own. It is
 // opened for reading only unless write.
 func OpenTarget(name string, write bool) (Target, error) {
 	if !iscsi.IsAddress(name) {
 		return openFile(name, write)
 	}
-	a, err := iscsi.ParseAddress(name)
-	if err != nil {
+	if _, err := iscsi.ParseAddress(name); err != nil {
 		return nil, fmt.Errorf("target: %w, or give a block device or a file", err)
+	}
+	a, err := iscsi.LoadAddress(name)
+	if err != nil {
+		return nil, fmt.Errorf("target %w", err)
 	}
 	t, err := openUnit(a)
 	if err != nil {

@@ -62,7 +62,7 @@ func openLUNs(target string, n int) (luns []unit, err error) {
 
 // openISCSI opens session number n to a LUN.
 func openISCSI(target string, n int) (unit, error) {
-	a, err := iscsi.ParseAddress(target)
+	a, err := iscsi.LoadAddress(target)
 	if err != nil {
 		return nil, fmt.Errorf("--target: %w", err)
 	}
