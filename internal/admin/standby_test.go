@@ -101,9 +101,9 @@ func TestCanceledAsksForNoTime(t *testing.T) {
 	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()))
 	close(canceled)
 	o.telling.Lock() // what was under way is said
-	o.telling.Unlock()
 	for manager.hears(time.Millisecond) != "" {
 	}
+	o.telling.Unlock()
 	see(rados.Standby{Trouble: "news", Age: -1})
 	if m := manager.hears(100 * time.Millisecond); m != "" {
 		t.Errorf("behind the signal it says %q", m)
