@@ -220,6 +220,25 @@ def test_a_box_stands_beside_its_words(new_array: NewArray, look: Opened) -> Non
     assert box["height"] == box["width"], "a tall box is drawn at its top"
 
 
+def test_what_fails_is_on_every_page(look: Opened) -> None:
+    """Both copies of the metadata are in one folder, so that one is not used: pages say so until that is mended."""
+    d = Daemon(Config(volumes=[Volume("v0", 0, size=64 * MiB)]), "page-health")
+    (d.data / "meta").mkdir(parents=True, mode=0o700)
+    (d.data / "meta.copy").symlink_to("meta")
+    with d:
+        v = look(d)
+        for name in ("overview", "volumes", "events", "volume/v0"):
+            page = v.go(name)
+            expect(page.locator("#health li")).to_have_count(1)
+            expect(page.locator("#health")).to_contain_text("a copy of the checkpoints is not used")
+        v.shot("health")
+        v.allowed = ["Failed to load", "ERR_"]  # the daemon is down for a while
+        d.stop()
+        (d.data / "meta.copy").unlink()
+        d.start()
+        expect(page.locator("#health")).to_have_count(0)
+
+
 def test_faults_and_dialogs(new_array: NewArray, look: Opened) -> None:
     """A lost mirror, and the dialogs that ask before they harm."""
     d = new_array(Config(volumes=[Volume("v0", 0, size=64 * MiB)]))

@@ -134,6 +134,8 @@ export interface Status {
   target: string;
   dirty: number;
   mirrored: boolean;
+  /** What fails now, a line each; the numbers in it change. */
+  health?: string[];
   ownership?: Ownership;
   nodes?: NodeStatus[];
 }

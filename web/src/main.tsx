@@ -160,6 +160,14 @@ function App() {
         <h1 ref={heading} tabIndex={-1}>
           {name}
         </h1>
+        {/* No alert: how long something has failed changes each second, and would be read out again and again. */}
+        {s?.health && (
+          <ul id="health" aria-label="What fails now">
+            {s.health.map((line, i) => (
+              <li key={i}>{line}</li>
+            ))}
+          </ul>
+        )}
         {store.elsewhere && at.page !== "nodes" ? (
           <p class="empty">{store.elsewhere.charAt(0).toUpperCase() + store.elsewhere.slice(1)}. Choose Nodes (key 6), which says who has it.</p>
         ) : (
