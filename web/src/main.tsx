@@ -160,7 +160,7 @@ function App() {
         <h1 ref={heading} tabIndex={-1}>
           {name}
         </h1>
-        {/* No alert: how long something has failed changes each second, and would be read out again and again. */}
+        {/* No alert: how long something has failed changes each second, and would be read out each time. */}
         {s?.health && (
           <ul id="health" aria-label="What fails now">
             {s.health.map((line, i) => (
