@@ -20,13 +20,14 @@ const testTarget = "iqn.2026-01.io.arraysim:test"
 
 // lab is two files as LUNs 0 and 1 of a portal, whose target keeps what it saves.
 type lab struct {
-	t      *testing.T
-	x      *block.Live
-	portal *iscsi.Portal
-	addr   string
-	target *scsi.Target
-	files  []*slowDevice
-	saved  [][]byte // by LUN: what the unit saved last
+	t       *testing.T
+	x       *block.Live
+	portal  *iscsi.Portal
+	addr    string
+	target  *scsi.Target
+	files   []*slowDevice
+	through int      // sessions that openThrough has made
+	saved   [][]byte // by LUN: what the unit saved last
 }
 
 func newLab(t *testing.T) *lab {

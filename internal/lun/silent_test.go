@@ -1,6 +1,7 @@
 package lun
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -79,13 +80,16 @@ var hurried = Times{Login: within, Ping: 100 * time.Millisecond, Pong: 200 * tim
 // within says that something has to end before the default times would end it; the machine may be busy.
 const within = 20 * time.Second
 
+// openThrough opens the LUN by a session of its own: one that has been closed may be about to log in again, and would take the
+// place of a session of the same owner.
 func (l *lab) openThrough(v *valve, times Times) *Device {
 	l.t.Helper()
 	a, err := iscsi.ParseAddress("iscsi://" + v.l.Addr().String() + "/" + testTarget + "/0")
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s, err := Dial(a, "iqn.2026-01.io.arraysim:hurried", l.t.Name(), times)
+	l.through++
+	s, err := Dial(a, "iqn.2026-01.io.arraysim:hurried", fmt.Sprint(l.t.Name(), l.through), times)
 	if err != nil {
 		l.t.Fatal(err)
 	}
