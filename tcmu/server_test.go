@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -781,4 +782,19 @@ func TestLock(t *testing.T) {
 		t.Errorf("after release: %v", err)
 	}
 	b.release()
+}
+
+// TestLockOfNobody: a lock that is to stay until the process ends does, though nothing refers to it any more.
+func TestLockOfNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tcmu.lock")
+	if _, err := takeLock(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond) // what is collected is closed by a goroutine of its own
+	}
+	if _, err := takeLock(path); !errors.Is(err, ErrOtherServer) {
+		t.Errorf("a second server: %v", err)
+	}
 }

@@ -32,7 +32,7 @@ func TestHealthIsSaid(t *testing.T) {
 				count = "\narraysim_health_problems 1\n"
 			}
 			_, _, metrics := r.ask("GET", "/metrics", "", "", nil)
-			if said := strings.Contains(text.String(), "a copy of the checkpoints is not used"); said != fails || len(s.Health) > 0 != fails || !strings.Contains(metrics, count) {
+			if said := strings.Contains(text.String(), "is not used: its disk has failed, or it could not be rebuilt"); said != fails || len(s.Health) > 0 != fails || !strings.Contains(metrics, count) {
 				t.Errorf("a copy fails: %v; the status has %q:\n%s", fails, s.Health, text.String())
 			}
 			r.stop()

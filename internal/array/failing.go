@@ -178,7 +178,7 @@ func (a *Array) Health() []string {
 		lines = append(lines, "a copy of the checkpoints is damaged, and what it lacks is read from the other one; restart the array, which rebuilds the copy")
 	}
 	if a.meta.Alone() {
-		lines = append(lines, "a copy of the checkpoints is not used, because its disk has failed; replace the disk and restart the array, which rebuilds the copy")
+		lines = append(lines, "a copy of the checkpoints is not used: its disk has failed, or it could not be rebuilt, as the log says; repair that and restart the array, which rebuilds the copy")
 	}
 	if why := a.engine.Broken(); why != "" {
 		lines = append(lines, "changes are refused: "+why)

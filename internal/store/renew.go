@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble"
+	"golang.org/x/sys/unix"
 )
 
 // A copy of the meta store that is damaged, or lacks batches, is made anew at a start. It may be the only one that has an entry, or
@@ -44,7 +45,7 @@ func (m *metaCopies) renew(i int, why error, entries func(fn func(key, value []b
 			if err := l.Close(); err != nil {
 				return fail(err)
 			}
-		case !errors.Is(err, os.ErrNotExist):
+		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTDIR): // what is no folder nobody has open
 			return fail(fmt.Errorf("%s is in use, perhaps by another array, or cannot be locked: %w", path, err))
 		}
 	}

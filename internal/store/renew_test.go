@@ -383,3 +383,19 @@ func TestCopyOfAnotherArrayIsNotReplaced(t *testing.T) {
 	m, _ = copiesOf(t, one, nil)
 	mustHave(t, m, "k", "of one")
 }
+
+// TestFileInPlaceOfACopy: what is no folder no other array has open. It is replaced.
+func TestFileInPlaceOfACopy(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "meta.copy"), []byte("what a restore made of a link"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, said := copiesOf(t, dir, nil)
+	if err := m.CommitNow([]block.KV{{Key: []byte("k"), Value: []byte("1")}}); err != nil || m.copies[1] != nil {
+		t.Fatalf("it is open: %v, %v", m.copies[1] != nil, err)
+	}
+	if m.Renew(1, errors.New("a test"), all(m, 0)); m.Behind() {
+		t.Errorf("it says %q", *said)
+	}
+	mustHave(t, m, "k", "1")
+}

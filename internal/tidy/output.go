@@ -34,7 +34,7 @@ func Create(name string) (*Output, error) {
 	} else if st, err := os.Lstat(name); err == nil && st.Mode()&fs.ModeSymlink != 0 {
 		return inPlace(name) // a link to what is not there yet
 	}
-	f, err := beside(name)
+	f, err := beside(name, old != nil)
 	if err != nil {
 		if old != nil && errors.Is(err, fs.ErrPermission) {
 			return inPlace(name) // only the file may be written, not its folder
@@ -51,12 +51,14 @@ func Create(name string) (*Output, error) {
 	return o, nil
 }
 
-// like gives a file the mode of the one that it replaces, and its owner and group, if they may be given.
+// like gives a file the mode of the one that it replaces, and its owner and group, if they may be given. Another group gets no more
+// than all have.
 func like(f *os.File, old fs.FileInfo) error {
-	if st, ok := old.Sys().(*syscall.Stat_t); ok {
-		_ = f.Chown(int(st.Uid), int(st.Gid))
+	mode := old.Mode().Perm()
+	if st, ok := old.Sys().(*syscall.Stat_t); ok && f.Chown(int(st.Uid), int(st.Gid)) != nil && f.Chown(-1, int(st.Gid)) != nil {
+		mode &= mode<<3 | 0o707
 	}
-	return f.Chmod(old.Mode().Perm())
+	return f.Chmod(mode)
 }
 
 // stream reports whether a name stands for something that is written from the beginning to the end and never replaced.
@@ -82,10 +84,15 @@ func inPlace(name string) (*Output, error) {
 	return &Output{file: f}, nil
 }
 
-// beside makes a file in the folder of another one, with the mode of new files.
-func beside(name string) (*os.File, error) {
+// beside makes a file in the folder of another one, with the mode of new files. If it is to be like an older one nobody else may open it
+// before it is: who does may read all that comes.
+func beside(name string, private bool) (*os.File, error) {
+	mode := fs.FileMode(0o666)
+	if private {
+		mode = 0o600
+	}
 	for {
-		f, err := os.OpenFile(fmt.Sprintf("%s.%08x.part", name, rand.Uint32()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		f, err := os.OpenFile(fmt.Sprintf("%s.%08x.part", name, rand.Uint32()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}

@@ -190,3 +190,45 @@ func TestOwnerStays(t *testing.T) {
 		t.Errorf("it has owner %d, group %d, mode %v", of.Uid, of.Gid, st.Mode())
 	}
 }
+
+// TestGroupThatIsNotGiven: who may not give an output its group gives his own one no more than all have.
+func TestGroupThatIsNotGiven(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes files of others")
+	}
+	for mode, want := range map[os.FileMode]os.FileMode{0o660: 0o600, 0o664: 0o644, 0o646: 0o646, 0o677: 0o677} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "file")
+		put(t, file, "old", mode)
+		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o777), os.Chown(file, 1234, 2345)); err != nil {
+			t.Fatal(err)
+		}
+		end := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // for good: the thread ends as another user
+			_, _ = unix.SetfsuidRetUid(65534)
+			end <- ReplaceBytes(file, []byte("new"))
+		}()
+		if err := <-end; err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+		holds(t, file, "new")
+		if st, err := os.Stat(file); err != nil || st.Mode() != want {
+			t.Errorf("of %v it has mode %v, want %v; %v", mode, st.Mode(), want, err)
+		}
+	}
+}
+
+// TestOutputOfAPrivateFile: until an output is like the file that it replaces nobody else may open it: who has would read what comes.
+func TestOutputOfAPrivateFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	put(t, file, "old", 0o600)
+	f, err := beside(file, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Mode() != 0o600 {
+		t.Errorf("it has mode %v; %v", st.Mode(), err)
+	}
+}

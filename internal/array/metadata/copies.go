@@ -228,11 +228,16 @@ func (l *Ledger) renew(copies block.MetaCopies) (rescued []block.KV) {
 		}
 		copies.Choose(chosen)
 		pages, unknown := l.rescue(copies, chosen, i)
-		if rescued = append(rescued, pages...); unknown && isTorn(err) {
-			continue // it would be left alone for a page that may be lost in both, and has others
+		rescued = append(rescued, pages...)
+		switch {
+		case !isTorn(err):
+		case unknown: // it would be left alone for a page that may be lost in both, and has others
+			continue
+		case len(pages) == 0 && !l.gains(copies, chosen, i): // each start would make it once more, as it is
+			continue
 		}
 		copies.Renew(i, err, l.whole(copies, i))
-		if isTorn(err) {
+		if l.torn {
 			l.damaged[i] = nil // takeWhole looks
 		}
 	}

@@ -191,3 +191,30 @@ func TestWholeCopyIsTheSource(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadableWithoutCopies: where there is no other copy, none is said to be damaged that a start could make anew.
+func TestUnreadableWithoutCopies(t *testing.T) {
+	one, keys := withLeaves(t, 10)
+	l := loadedLedger(t, ending{one, keys[4]}, one.exec, Hooks{})
+	if err := l.LoadReadable([]byte("n"), func(_, _ []byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if damaged, each := l.Damaged(); damaged || each {
+		t.Errorf("it says of one copy: %v, of each: %v", damaged, each)
+	}
+}
+
+// ending is a meta store in which a walk ends at a key.
+type ending struct {
+	*fake
+	at string
+}
+
+func (e ending) Load(prefix []byte, fn func(key, value []byte) error) error {
+	return e.fake.Load(prefix, func(k, v []byte) error {
+		if string(k) == e.at {
+			return errFake
+		}
+		return fn(k, v)
+	})
+}

@@ -219,10 +219,11 @@ func (l *Ledger) compare(prefix []byte, goesOn bool, has func(key, value []byte)
 	if ended != nil {
 		return ended
 	}
-	if _, ok := l.store.(block.MetaCopies); !ok && err != nil && !goesOn {
+	_, ok := l.store.(block.MetaCopies)
+	if !ok && err != nil && !goesOn {
 		return err
 	}
-	l.seen = l.seen || err != nil
+	l.seen = l.seen || ok && err != nil
 	for ; want.more && ended == nil; want.next() {
 		ended = lacks(want.key)
 	}

@@ -5,6 +5,7 @@ package metadata
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -40,6 +41,28 @@ func (l *Ledger) rescue(copies block.MetaCopies, chosen, i int) (pages []block.K
 		}
 	}
 	return pages, unknown
+}
+
+// gains reports whether copy i, made anew, would have what it has not, or no longer what the books do not have: where both copies have
+// lost the same it need not.
+func (l *Ledger) gains(copies block.MetaCopies, chosen, i int) bool {
+	defer copies.Choose(chosen)
+	does := errors.New("it does")
+	lacks := func(key []byte) error {
+		copies.Choose(chosen)
+		defer copies.Choose(i)
+		if v, err := l.store.Get(key); err != nil || !l.good(key, v) {
+			return nil
+		}
+		return does
+	}
+	copies.Choose(i)
+	for _, first := range l.held.of.firsts() {
+		if l.compare([]byte{first}, true, func(_, _ []byte) error { return nil }, lacks, func() error { return does }) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // whole returns what copy i is to have that is made anew: all that the books know, as they say, from the loaded copy, or else as

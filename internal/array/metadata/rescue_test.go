@@ -15,8 +15,9 @@ import (
 // rebuilt is halting of which a copy may be made anew.
 type rebuilt struct {
 	halting
-	full   bool // there is no room for another copy
-	failed error
+	full    bool // there is no room for another copy
+	failed  error
+	renewed int // how many times one was
 }
 
 func (r *rebuilt) Renew(i int, _ error, entries func(func(key, value []byte) error) error) {
@@ -30,6 +31,7 @@ func (r *rebuilt) Renew(i int, _ error, entries func(func(key, value []byte) err
 		return nil
 	}); r.failed == nil {
 		r.of(i).kv, r.at[i] = kv, map[string]bool{}
+		r.renewed++
 	}
 }
 
@@ -255,5 +257,91 @@ func TestDamageOfBothCopies(t *testing.T) {
 	}
 	if t.Log(outcomes); outcomes["mended"] < 100 || outcomes["not mended"] < 100 {
 		t.Error("the test shows too little")
+	}
+}
+
+// started is a start from the store, with its first checkpoint.
+func (r *rebuilt) started(t *testing.T, least uint64) *Ledger {
+	t.Helper()
+	l, err := FromBest(r, func() Known { return Known{Least: least, Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
+		l := loadedLedger(t, r, r.exec, Hooks{})
+		l.Mistrust(damaged)
+		return l, l.Check(least, false)
+	})
+	if err == nil {
+		err = l.SettleCopies()
+	}
+	if err == nil {
+		err = l.CommitNow(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// marked returns copies that say that one is damaged, and their keys.
+func marked(t *testing.T) (*rebuilt, []string) {
+	one, keys := withLeaves(t, 40)
+	two, _ := withLeaves(t, 40)
+	p := &rebuilt{halting: halting{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
+	for i := range 2 {
+		l := loadedLedger(t, p.of(i), one.exec, Hooks{})
+		if l.gen, l.seen = 1, true; l.CommitNow(nil) != nil {
+			t.Fatal("no batch")
+		}
+	}
+	return p, keys
+}
+
+// TestDamageBesideAnOlderCopy: the newest copy has lost pages, and the other one lacks the last batch. A start makes the older one of
+// both, and then the newest one of that, and nothing is said any more.
+func TestDamageBesideAnOlderCopy(t *testing.T) {
+	for newest := range 2 {
+		p, keys := marked(t)
+		l := loadedLedger(t, p.of(newest), p.exec, Hooks{})
+		err := l.Check(2, false)
+		if l.seen = true; err == nil {
+			err = l.CommitNow([]block.KV{{Key: []byte("o"), Value: []byte("newer")}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.at[newest][keys[3]] = true
+		delete(p.of(newest).kv, keys[7])
+		l = p.started(t, 3)
+		if p.chosen == newest {
+			t.Errorf("copy %d is not made anew, which is damaged", newest)
+		}
+		one, each := l.Damaged()
+		if v, _ := p.Get([]byte(keySuspect)); one || each || v != nil {
+			t.Errorf("said of one: %v, of each: %v, in the store: %q", one, each, v)
+		}
+		for i := range 2 {
+			if err := verify(p.of(i), 3); err != nil {
+				t.Errorf("copy %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// TestNothingToGain: a copy was lost, and made of the other one, which has a damaged page. The next starts do not make it once more: it
+// has all that the other one has.
+func TestNothingToGain(t *testing.T) {
+	p, keys := marked(t)
+	p.at[0][keys[3]], p.other.kv = true, map[string][]byte{}
+	for n := range 4 {
+		was := p.renewed
+		l := p.started(t, 1)
+		if anew := p.renewed - was; anew > 0 != (n == 0) {
+			t.Errorf("start %d makes %d copies anew", n, anew)
+		}
+		if _, each := l.Damaged(); !each {
+			t.Errorf("start %d does not say that each is damaged", n)
+		}
+	}
+	delete(p.other.kv, keys[5]) // this one the other copy has
+	if p.started(t, 1); string(p.other.kv[keys[5]]) != string(p.kv[keys[5]]) {
+		t.Error("it does not get a page that it lacks")
 	}
 }
