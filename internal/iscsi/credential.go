@@ -3,6 +3,7 @@ package iscsi
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -80,8 +81,11 @@ func (a *Address) loadCHAP() error {
 	return c.Check()
 }
 
-// ReadSecret reads a file of a secret: its first line. what is it, for people. A file that others may read is refused, and
-// errors say what to do.
+// maxSecretLine bounds what is read of a file, which may be the wrong one: an image of a disk, say.
+const maxSecretLine = 64 << 10
+
+// ReadSecret reads a file of a secret: its first line, of 64 KiB at the most. what is it, for people. A file that others may
+// read is refused, and errors say what to do.
 func ReadSecret(what, path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -97,14 +101,22 @@ func ReadSecret(what, path string) ([]byte, error) {
 	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
 		return nil, fmt.Errorf("%s: others may read %s; run chmod 600 %s", what, path, path)
 	}
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretLine+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	line, _, ended := strings.Cut(string(b), "\n")
 	line = strings.TrimRight(line, "\r")
-	if line == "" {
+	switch {
+	case line == "":
 		return nil, fmt.Errorf("%s: the first line of %s is empty; write the secret there", what, path)
+	case !ended && len(b) > maxSecretLine:
+		return nil, fmt.Errorf("%s: the first line of %s is longer than %d KiB; is it the right file?", what, path, maxSecretLine>>10)
 	}
 	return []byte(line), nil
 }

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,29 @@ func TestSecretFile(t *testing.T) {
 	for _, path := range []string{pipe, t.TempDir(), "/dev/zero"} {
 		if _, err := ReadSecret("CHAP secret", path); err == nil || !strings.Contains(err.Error(), path+" is not a regular file; ") {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestSecretFileOfAnyLength: what is not a secret at all, such as an image of a disk, takes no memory.
+func TestSecretFileOfAnyLength(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "image")
+	for first, want := range map[string]string{"s\n": "s", "s": ""} {
+		if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 64<<20); err != nil { // sparse
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := ReadSecret("CHAP secret", path)
+		runtime.ReadMemStats(&after)
+		if string(got) != want || (err == nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), "is longer than 64 KiB; is it the right file?") {
+			t.Errorf("%q at its beginning: got %d bytes, %v", first, len(got), err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+			t.Errorf("%q at its beginning: took %d MiB", first, took>>20)
 		}
 	}
 }
