@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -98,7 +99,11 @@ func ReadSecret(what, path string) ([]byte, error) {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		owner, group = int(s.Uid), int(s.Gid)
 	}
-	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
+	mode := st.Mode()
+	if owner == 0 && ofService(path) {
+		mode &^= 0o040
+	}
+	if othersMayRead(mode, owner, group, os.Geteuid(), os.Getegid()) {
 		return nil, fmt.Errorf("%s: others may read %s; run chmod 600 %s", what, path, path)
 	}
 	f, err := os.Open(path)
@@ -119,6 +124,14 @@ func ReadSecret(what, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the first line of %s is longer than %d KiB; is it the right file?", what, path, maxSecretLine>>10)
 	}
 	return []byte(line), nil
+}
+
+// ofService reports whether a file is one of the credentials that systemd gives to this service alone. They are root's, with an
+// access list (ACL) for the service's user, and what that grants shows as the mode of the group.
+func ofService(path string) bool {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	path, err := filepath.Abs(path)
+	return err == nil && filepath.IsAbs(dir) && filepath.Dir(path) == filepath.Clean(dir)
 }
 
 // othersMayRead reports whether a file with this mode, owner and group can be read by others than its

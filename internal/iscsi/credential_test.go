@@ -92,6 +92,36 @@ func TestWhoMayReadASecret(t *testing.T) {
 	}
 }
 
+// TestCredentialOfAService: systemd's files for a service are root's and have an ACL, whose mask is where the mode of the group is.
+func TestCredentialOfAService(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bob")
+	if err := os.WriteFile(path, []byte("s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		env  string
+		mode os.FileMode
+		ok   bool
+	}{
+		{dir, 0o440, os.Geteuid() == 0}, // root's
+		{dir + "/", 0o440, os.Geteuid() == 0},
+		{dir, 0o400, true},
+		{dir, 0o444, false},
+		{dir, 0o460, false},
+		{filepath.Dir(dir), 0o440, false},
+		{"", 0o440, false},
+	} {
+		t.Setenv("CREDENTIALS_DIRECTORY", row.env)
+		if err := os.Chmod(path, row.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSecret("CHAP secret", path); (err == nil) != row.ok {
+			t.Errorf("mode %o, in %s: %v", row.mode, row.env, err)
+		}
+	}
+}
+
 // TestLoadAddress: what an address does not say is in files, or in the environment as libiscsi's tools want it.
 func TestLoadAddress(t *testing.T) {
 	dir := t.TempDir()
