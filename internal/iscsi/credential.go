@@ -3,7 +3,9 @@ package iscsi
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -80,8 +82,11 @@ func (a *Address) loadCHAP() error {
 	return c.Check()
 }
 
-// ReadSecret reads a file of a secret: its first line. what is it, for people. A file that others may read is refused, and
-// errors say what to do.
+// maxSecretLine bounds what is read of a file, which may be the wrong one: an image of a disk, say.
+const maxSecretLine = 64 << 10
+
+// ReadSecret reads a file of a secret: its first line, of 64 KiB at the most. what is it, for people. A file that others may
+// read is refused, and errors say what to do.
 func ReadSecret(what, path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -94,19 +99,39 @@ func ReadSecret(what, path string) ([]byte, error) {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		owner, group = int(s.Uid), int(s.Gid)
 	}
-	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
+	mode := st.Mode()
+	if owner == 0 && ofService(path) {
+		mode &^= 0o040
+	}
+	if othersMayRead(mode, owner, group, os.Geteuid(), os.Getegid()) {
 		return nil, fmt.Errorf("%s: others may read %s; run chmod 600 %s", what, path, path)
 	}
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretLine+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	line, _, ended := strings.Cut(string(b), "\n")
 	line = strings.TrimRight(line, "\r")
-	if line == "" {
+	switch {
+	case line == "":
 		return nil, fmt.Errorf("%s: the first line of %s is empty; write the secret there", what, path)
+	case !ended && len(b) > maxSecretLine:
+		return nil, fmt.Errorf("%s: the first line of %s is longer than %d KiB; is it the right file?", what, path, maxSecretLine>>10)
 	}
 	return []byte(line), nil
+}
+
+// ofService reports whether a file is one of the credentials that systemd gives to this service alone. They are root's, with an
+// access list (ACL) for the service's user, and what that grants shows as the mode of the group.
+func ofService(path string) bool {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	path, err := filepath.Abs(path)
+	return err == nil && filepath.IsAbs(dir) && filepath.Dir(path) == filepath.Clean(dir)
 }
 
 // othersMayRead reports whether a file with this mode, owner and group can be read by others than its

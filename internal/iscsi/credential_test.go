@@ -3,6 +3,7 @@ package iscsi
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,29 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
+// TestSecretFileOfAnyLength: what is not a secret at all, such as an image of a disk, takes no memory.
+func TestSecretFileOfAnyLength(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "image")
+	for first, want := range map[string]string{"s\n": "s", "s": ""} {
+		if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 64<<20); err != nil { // sparse
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := ReadSecret("CHAP secret", path)
+		runtime.ReadMemStats(&after)
+		if string(got) != want || (err == nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), "is longer than 64 KiB; is it the right file?") {
+			t.Errorf("%q at its beginning: got %d bytes, %v", first, len(got), err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+			t.Errorf("%q at its beginning: took %d MiB", first, took>>20)
+		}
+	}
+}
+
 // What is root's and for a service's own group is for the service alone; that needs a service of its own.
 func TestWhoMayReadASecret(t *testing.T) {
 	for _, row := range []struct {
@@ -64,6 +88,36 @@ func TestWhoMayReadASecret(t *testing.T) {
 	} {
 		if got := othersMayRead(row.mode, row.owner, row.group, row.user, row.ownGroup); got != row.others {
 			t.Errorf("%+v: got %v", row, got)
+		}
+	}
+}
+
+// TestCredentialOfAService: systemd's files for a service are root's and have an ACL, whose mask is where the mode of the group is.
+func TestCredentialOfAService(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bob")
+	if err := os.WriteFile(path, []byte("s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		env  string
+		mode os.FileMode
+		ok   bool
+	}{
+		{dir, 0o440, os.Geteuid() == 0}, // root's
+		{dir + "/", 0o440, os.Geteuid() == 0},
+		{dir, 0o400, true},
+		{dir, 0o444, false},
+		{dir, 0o460, false},
+		{filepath.Dir(dir), 0o440, false},
+		{"", 0o440, false},
+	} {
+		t.Setenv("CREDENTIALS_DIRECTORY", row.env)
+		if err := os.Chmod(path, row.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSecret("CHAP secret", path); (err == nil) != row.ok {
+			t.Errorf("mode %o, in %s: %v", row.mode, row.env, err)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func DecodeYAML(text []byte, into any) error {
 
 // checkAliases refuses an alias inside of an anchor's value that stands for the anchor itself, or for another one in that value or
 // in what is merged into it: the decoder knows an anchor only behind all of the outermost one around it, and reads null, without
-// an error.
+// an error. It also refuses aliases that stand for too much.
 func checkAliases(text []byte) error {
 	if !bytes.ContainsRune(text, '&') || !bytes.ContainsRune(text, '*') {
 		return nil
@@ -43,8 +43,12 @@ func checkAliases(text []byte) error {
 	if err != nil {
 		return YAMLError(err)
 	}
+	e := expansion{anchors: map[string]int{}}
 	a := aliases{anchors: map[string]*ast.AnchorNode{}}
 	for _, d := range file.Docs {
+		if e.count(d.Body); e.err != nil {
+			return e.err
+		}
 		ast.Walk(anchored{a: &a}, d)
 	}
 	for _, x := range a.inside { // those before the anchor, too: the decoder reads what is in an anchor more than once

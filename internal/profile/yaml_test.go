@@ -92,6 +92,34 @@ func nested(depth int) string {
 	return b.String() + strings.Repeat(" ", depth) + "x: 1\n"
 }
 
+// TestExpandedAliases: what is short, and would be long with its aliases replaced, is refused before anybody does so.
+func TestExpandedAliases(t *testing.T) {
+	doc := func(levels int, form string) []byte {
+		var b strings.Builder
+		b.WriteString("x:\n  a0: &a0 {k: 1}\n")
+		for i := range levels {
+			fmt.Fprintf(&b, "  a%d: &a%d "+form+"\n", i+1, i+1, i, i)
+		}
+		return []byte(b.String())
+	}
+	for _, row := range []struct {
+		levels int
+		form   string
+		want   string
+	}{
+		{10, "[*a%d, *a%d]", ""},
+		{30, "[*a%d, *a%d]", "line 20: with its aliases replaced, "},
+		{30, "{x: *a%d, y: *a%d}", "line 19: with its aliases replaced, "},
+		{30, "\n    - {z: *a%d}\n    - - *a%d", "line 51: with its aliases replaced, "},
+	} {
+		var into map[string]any
+		err := DecodeYAML(doc(row.levels, row.form), &into)
+		if got := fmt.Sprint(err); (err == nil) != (row.want == "") || !strings.HasPrefix(got, row.want) && row.want != "" {
+			t.Errorf("%d levels of %q: %s, want %s", row.levels, row.form, got, row.want)
+		}
+	}
+}
+
 // TestAliases: what the decoder would take for null is refused, and what it reads is read.
 func TestAliases(t *testing.T) {
 	for text, want := range map[string]string{
