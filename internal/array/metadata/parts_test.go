@@ -164,12 +164,11 @@ func TestSuspectCopy(t *testing.T) {
 	}
 }
 
-// TestEachCopyIsSuspect: where each copy has a damaged page that another one has, a start takes the newest as it is, and knows what both
-// are. All that there is can still be read.
-func TestEachCopyIsSuspect(t *testing.T) {
-	one, two := withPages(t), withPages(t)
-	for i, f := range []*fake{one, two} {
-		l, err := startParts(f, false)
+// damagedOnce has each copy say that one is damaged, and damages a page of each, another one.
+func damagedOnce(t *testing.T, start func(*fake, bool) (*Ledger, error), copies ...*fake) {
+	t.Helper()
+	for i, f := range copies {
+		l, err := start(f, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,6 +178,13 @@ func TestEachCopyIsSuspect(t *testing.T) {
 		}
 		f.kv[fmt.Sprint("n", i+1)] = []byte("damage")
 	}
+}
+
+// TestEachCopyIsSuspect: where each copy has a damaged page that another one has, a start takes the newest as it is, and knows what both
+// are. All that there is can still be read.
+func TestEachCopyIsSuspect(t *testing.T) {
+	one, two := withPages(t), withPages(t)
+	damagedOnce(t, startParts, one, two)
 	p := choosing{&pair{fake: one, other: two}}
 	l, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
 		l, err := startParts(p.of(p.chosen), false)
@@ -329,17 +335,7 @@ func TestDamagedAccount(t *testing.T) {
 // other one: it need not read all pages, of which neither may have each.
 func TestAccountOfEitherSuspect(t *testing.T) {
 	all := []*fake{withAccount(t), withAccount(t)}
-	for i, f := range all {
-		l, err := startAccount(f, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.seen = true
-		if err := l.CommitNow(nil); err != nil {
-			t.Fatal(err)
-		}
-		f.kv[fmt.Sprint("n", i+1)] = []byte("damage")
-	}
+	damagedOnce(t, startAccount, all...)
 	all[0].kv["a1"] = []byte("damage")
 	p := choosing{&pair{fake: all[0], other: all[1]}}
 	_, err := FromBest(p, func() Known { return Known{Some: true} }, func(damaged []error, wrong error) (*Ledger, error) {

@@ -184,15 +184,7 @@ func TestDamageOfBothCopies(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	outcomes := map[string]int{}
 	for n := range 1500 {
-		one, keys := withLeaves(t, 40)
-		two, _ := withLeaves(t, 40)
-		p := &rebuilt{halting: halting{choosing: choosing{&pair{fake: one, other: two}}, at: [2]map[string]bool{{}, {}}}}
-		for i := range 2 {
-			l := loadedLedger(t, p.of(i), one.exec, Hooks{})
-			if l.gen, l.seen = 1, true; l.CommitNow(nil) != nil {
-				t.Fatal("no batch")
-			}
-		}
+		p, keys := marked(t)
 		lost := [2]map[string]bool{{}, {}}
 		for i := range 2 {
 			for range 1 + rnd.IntN(3) {
@@ -217,20 +209,7 @@ func TestDamageOfBothCopies(t *testing.T) {
 			}
 		}
 		for round := range 2 {
-			l, err := FromBest(p, func() Known { return Known{Least: 1, Some: true} }, func(damaged []error, _ error) (*Ledger, error) {
-				l := loadedLedger(t, p, one.exec, Hooks{})
-				l.Mistrust(damaged)
-				return l, l.Check(1, false)
-			})
-			if err == nil {
-				err = l.SettleCopies()
-			}
-			if err == nil {
-				err = l.CommitNow(nil) // the first checkpoint
-			}
-			if err != nil {
-				t.Fatalf("case %d, -seed %d, start %d: %v", n, seed, round, err)
-			}
+			l := p.started(t, 1)
 			for _, k := range keys {
 				v, err := l.ReadNow([]byte(k))
 				if !(lost[0][k] && lost[1][k]) && (err != nil || string(v) != fmt.Sprintf("page %x", k)) {
