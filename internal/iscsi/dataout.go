@@ -246,7 +246,7 @@ func (c *conn) beginDataOut(h bhs) error {
 	cmd := c.open[h.itt()]
 	if cmd == nil {
 		for _, p := range c.held {
-			if p != nil && bhs(p.hdr[:]).itt() == h.itt() {
+			if p != nil && bhs(p.hdr[:]).opcode() == opCommand && bhs(p.hdr[:]).itt() == h.itt() {
 				d, err := c.newHeld(h)
 				if err == nil {
 					p.more = append(p.more, d)

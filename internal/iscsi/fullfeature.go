@@ -285,6 +285,7 @@ func (c *conn) replay(p *heldPDU, begin func(bhs) error) error {
 	rx.ahs = rx.ahsBuf[:copy(rx.ahsBuf[:], p.ahs)]
 	rx.dst = nil
 	rx.replayed = true
+	c.act = actSkip // unless begin has a use for it: what came before it is no concern of this one
 	err := begin(bhs(rx.hdr[:]))
 	rx.replayed = false
 	if err != nil {
