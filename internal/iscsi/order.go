@@ -22,7 +22,7 @@ func (c *conn) mustWait(cmd *command) bool {
 		return false
 	}
 	for _, o := range c.open {
-		if o.seq < cmd.seq && o.task.LUN == t.LUN && (t.Attr == scsi.AttrOrdered || o.task.Attr == scsi.AttrOrdered) {
+		if o.seq < cmd.seq && scsi.SameLUN(o.task.LUN, t.LUN) && (t.Attr == scsi.AttrOrdered || o.task.Attr == scsi.AttrOrdered) {
 			return true
 		}
 	}

@@ -21,6 +21,9 @@ type orderly struct {
 	seen string // guarded by the executor
 }
 
+// flatSpace makes a LUN in peripheral device addressing one in flat space addressing, of the same unit (SAM-5 4.7.7.3).
+const flatSpace = 1 << 62
+
 func newOrderly(t *testing.T, change func(*Config), keys map[string]string) *orderly {
 	r := newRig(t, change)
 	o := &orderly{t: t, r: r, tags: make(map[string]uint32), sns: make(map[string]uint32), ttts: make(map[string]uint32)}
@@ -30,7 +33,7 @@ func newOrderly(t *testing.T, change func(*Config), keys map[string]string) *ord
 }
 
 // send sends a command: a letter, then what it is: S, O or H for its attribute, w
-// for a write of one block, u for one with unsolicited data to come, 1 for LUN 1.
+// for a write of one block, u for one with unsolicited data to come, 1 for LUN 1, f for flat space addressing.
 func (o *orderly) send(name, how string) {
 	op, out, lun := byte(opTestUnitReady), 0, uint64(0)
 	if strings.ContainsAny(how, "wu") {
@@ -38,6 +41,9 @@ func (o *orderly) send(name, how string) {
 	}
 	if strings.Contains(how, "1") {
 		lun = 1 << 48
+	}
+	if strings.Contains(how, "f") {
+		lun |= flatSpace
 	}
 	hdr, _ := o.CommandHeader(lun, cdb10(op, int(name[0]), out/fakeBlock), out, 0)
 	h := bhs(hdr[:])
@@ -219,6 +225,37 @@ func TestOrderWhileCollecting(t *testing.T) {
 				o.t.Fatal(pdu, err)
 			}
 			o.arrived("o")
+		}},
+		{"one unit, addressed in two ways", solicitedOnly, func(o *orderly) {
+			o.send("w", "Sw")
+			o.r2t("w")
+			o.send("o", "Of")
+			o.send("s", "S")
+			o.send("x", "S1f")
+			o.arrived("x")
+			o.data("w")
+			o.arrived("xwos")
+		}},
+		{"all are reset, addressed in the other way", solicitedOnly, func(o *orderly) {
+			o.send("w", "Sw")
+			o.r2t("w")
+			o.send("v", "Sw1")
+			o.r2t("v")
+			if r, err := o.Manage(scsi.LogicalUnitReset, flatSpace, 0, 0); err != nil || r != scsi.TMFComplete {
+				o.t.Fatal(r, err)
+			}
+			o.data("w") // swallowed
+			o.data("v")
+			o.arrived("v")
+		}},
+		{"a write is aborted, addressed in the other way", solicitedOnly, func(o *orderly) {
+			o.send("w", "Sw")
+			o.r2t("w")
+			if r, err := o.Manage(scsi.AbortTask, flatSpace, o.tags["w"], o.sns["w"]); err != nil || r != scsi.TMFComplete {
+				o.t.Fatal(r, err)
+			}
+			o.data("w")
+			o.arrived("")
 		}},
 		{"all are reset", solicitedOnly, func(o *orderly) {
 			o.send("w", "Sw")

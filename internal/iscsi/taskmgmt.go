@@ -40,7 +40,7 @@ func (c *conn) manage(h bhs) error {
 	tag, lun := h.u32(offRefTask), h.lun()
 	switch fn {
 	case scsi.AbortTask:
-		if c.abortBefore(h) || c.abortOpen(func(cmd *command) bool { return cmd.itt == tag && cmd.task.LUN == lun }) > 0 {
+		if c.abortBefore(h) || c.abortOpen(func(cmd *command) bool { return cmd.itt == tag && scsi.SameLUN(cmd.task.LUN, lun) }) > 0 {
 			answer(scsi.TMFComplete)
 			return nil
 		}
@@ -48,7 +48,7 @@ func (c *conn) manage(h bhs) error {
 		if err := c.fence(fence{lun: lun, sn: h.cmdSN()}); err != nil {
 			return err
 		}
-		c.abortOpen(func(cmd *command) bool { return cmd.task.LUN == lun })
+		c.abortOpen(func(cmd *command) bool { return scsi.SameLUN(cmd.task.LUN, lun) })
 	case scsi.TargetWarmReset, scsi.TargetColdReset:
 		if err := c.fence(fence{all: true, sn: h.cmdSN()}); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (c *conn) fence(f fence) error {
 		return nil
 	}
 	for i := range c.fences {
-		if o := &c.fences[i]; o.lun == f.lun && o.all == f.all {
+		if o := &c.fences[i]; scsi.SameLUN(o.lun, f.lun) && o.all == f.all {
 			if int32(f.sn-o.sn) > 0 {
 				o.sn = f.sn
 			}
@@ -119,7 +119,7 @@ func (c *conn) fenced(h bhs) bool {
 		return false
 	}
 	hit := slices.ContainsFunc(c.fences, func(f fence) bool {
-		return int32(h.cmdSN()-f.sn) < 0 && (f.all || f.lun == h.lun())
+		return int32(h.cmdSN()-f.sn) < 0 && (f.all || scsi.SameLUN(f.lun, h.lun()))
 	})
 	exp := c.expCmdSN.Load()
 	c.fences = slices.DeleteFunc(c.fences, func(f fence) bool { return int32(f.sn-exp) <= 0 })

@@ -23,6 +23,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
 	"github.com/arraysim/arraysim/internal/scsi/copysource"
+	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sbc"
@@ -100,6 +101,17 @@ const (
 
 // ParseUnitState reads what UnitOptions.Save got. Nil is the state of a new unit.
 func ParseUnitState(b []byte) (UnitState, error) { return saved.Parse(b) }
+
+// SameLUN tells whether two LUN fields, big endian, name the same logical unit: peripheral device and flat space addressing
+// have a form each for the first 256 (SAM-5 4.7.7).
+func SameLUN(a, b uint64) bool {
+	if a == b {
+		return true
+	}
+	m, ok := names.ParseLUN(a)
+	n, ok2 := names.ParseLUN(b)
+	return ok && ok2 && m == n
+}
 
 // SAM status codes (SAM-5 5.3.1).
 const (
