@@ -46,6 +46,11 @@ func (c *conn) finishText(h bhs) error {
 		if err != nil {
 			return err
 		}
+		for i, kv := range pairs { // RFC 7143 6.1: a key once; each SendTargets asks all targets
+			if slices.ContainsFunc(pairs[:i], func(o pair) bool { return o.key == kv.key }) {
+				return violation(ErrText, rejectProtocol, "%s twice", kv.key)
+			}
+		}
 		x.in = nil
 		x.out = c.answerText(pairs)
 	}
@@ -79,7 +84,7 @@ func (c *conn) answerText(pairs []pair) []byte {
 		case keySendTargets:
 			out = c.sendTargets(out, kv.value)
 		case keyMaxRecvSegment: // a declaration, allowed at any time
-			if v, ok := parseNumber(kv.value); ok && v >= 512 && v < 1<<24 {
+			if v, ok := parseNumber(kv.value); ok && v >= leastSegment && v <= mostSegment {
 				c.maxXmit.Store(segmentLimit(v))
 			} else {
 				out = appendKey(out, kv.key, valReject)
