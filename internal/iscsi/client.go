@@ -42,7 +42,8 @@ type Client struct {
 	maxSend int
 	itt     uint32
 	tsih    uint16
-	full    bool // the login is complete
+	full    bool              // the login is complete
+	offered map[string]string // operational keys that the login sent
 }
 
 // PDU is one that a Client received.
@@ -122,9 +123,7 @@ func (c *Client) Receive() (*PDU, error) {
 	if op := h.opcode(); op != opR2T && (op != opDataIn || h[offFlags]&flagStatus != 0) && (op != opNopIn || h.itt() != noTag) {
 		c.ExpStatSN = h.u32(offStatSN) + 1
 	}
-	if op := h.opcode(); op != opLoginResp {
-		c.MaxCmdSN = h.u32(offMaxCmdSN)
-	}
+	c.MaxCmdSN = h.u32(offMaxCmdSN)
 	return pdu, nil
 }
 
@@ -277,6 +276,9 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 			}
 		default:
 			return nil, fmt.Errorf("iscsi: opcode %#x in answer to a command", op)
+		}
+		if op == opResponse && h[offResponse] != 0 {
+			return nil, fmt.Errorf("iscsi: the target did not complete the command (response %#x)", h[offResponse])
 		}
 		res.Status = h[offStatus]
 		switch h[offFlags] & (flagOverflow | flagUnderflow) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 )
 
 func (c *Client) keys() []byte {
@@ -17,6 +16,7 @@ func (c *Client) keys() []byte {
 		keyMaxR2T: "4", keyPDUInOrder: valYes, keySeqInOrder: valYes, keyRecoveryLevel: "0",
 	}
 	maps.Copy(keys, c.cfg.Keys)
+	c.offered = keys
 	var out []byte
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		if keys[k] != "" {
@@ -42,8 +42,7 @@ func (c *Client) login() error {
 		}
 		id = nil
 	}
-	_, err := c.LoginStep(stageOperational, stageFull, append(id, c.keys()...))
-	if err != nil {
+	if _, err := c.negotiate(stageOperational, stageFull, append(id, c.keys()...)); err != nil {
 		return err
 	}
 	return c.apply()
@@ -52,10 +51,10 @@ func (c *Client) login() error {
 func (c *Client) authenticate(id []byte) error {
 	chap := c.cfg.CHAP
 	if chap == nil {
-		_, err := c.LoginStep(stageSecurity, stageOperational, appendKey(id, keyAuthMethod, valNone))
+		_, err := c.negotiate(stageSecurity, stageOperational, appendKey(id, keyAuthMethod, valNone))
 		return err
 	}
-	got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP,None"))
+	got, err := c.negotiate(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP,None"))
 	if err != nil {
 		return err
 	}
@@ -63,10 +62,10 @@ func (c *Client) authenticate(id []byte) error {
 		if chap.MutualSecret != nil {
 			return errors.New("iscsi: the target did not authenticate itself")
 		}
-		_, err := c.LoginStep(stageSecurity, stageOperational, nil)
+		_, err := c.negotiate(stageSecurity, stageOperational, nil)
 		return err
 	}
-	got, err = c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapSHA3_256+","+chapSHA256+","+chapMD5))
+	got, err = c.negotiate(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapSHA3_256+","+chapSHA256+","+chapMD5))
 	if err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (c *Client) authenticate(id []byte) error {
 		rand.Read(mine) // never fails (crypto/rand)
 		out = appendKey(appendKey(out, keyChapI, "7"), keyChapC, formatBinary(mine))
 	}
-	if got, err = c.LoginStep(stageSecurity, stageOperational, out); err != nil {
+	if got, err = c.negotiate(stageSecurity, stageOperational, out); err != nil {
 		return err
 	}
 	if chap.MutualSecret != nil {
@@ -96,34 +95,75 @@ func (c *Client) authenticate(id []byte) error {
 	return nil
 }
 
-// LoginStep sends one login request and takes the answer; T is set when next is
+// loginRounds is how many requests one step of a login may take; a target that negotiates on and on does not mean it.
+const loginRounds = 16
+
+// negotiate carries one step of a login through: it collects an answer that takes several responses, answers what the target
+// asks by itself, and ends when the target takes the wanted transition (RFC 7143 6.3), or at once where none is wanted. It
+// returns all keys of the answers.
+func (c *Client) negotiate(stage, next byte, text []byte) (map[string]string, error) {
+	all := make(map[string]string)
+	var part []byte
+	for range loginRounds {
+		r, data, err := c.loginPDU(stage, next, text)
+		if err != nil {
+			return nil, err
+		}
+		if part = append(part, data...); len(part) > maxTextLen {
+			return nil, errors.New("iscsi: the target's login text is too long")
+		}
+		flags := r[offFlags]
+		transit := flags&flagFinal != 0
+		switch {
+		case flags>>2&3 != stage:
+			return nil, fmt.Errorf("iscsi: the target answers in stage %d of the login, not in %d", flags>>2&3, stage)
+		case transit && (next == stage || flags&3 != next || flags&flagContinue != 0):
+			return nil, fmt.Errorf("iscsi: the target takes the login to stage %d (flags %#x)", flags&3, flags)
+		case flags&flagContinue != 0:
+			text = nil
+			continue
+		}
+		got, err := c.answers(part)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, got)
+		if transit || next == stage {
+			return all, nil
+		}
+		part, text = nil, c.refuse(got)
+	}
+	return nil, fmt.Errorf("iscsi: the target does not end stage %d of the login after %d requests", stage, loginRounds)
+}
+
+// refuse answers the keys that the target brings up by itself: those that we know are all in our own requests.
+func (c *Client) refuse(got map[string]string) (out []byte) {
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		switch key {
+		case keyTargetName, keyTargetAlias, keyTargetAddress, keyPortalGroup, keyMaxRecvSegment: // declarations
+		case keyAuthMethod, keyChapA, keyChapI, keyChapC, keyChapN, keyChapR: // answers
+		default:
+			if c.offered[key] == "" {
+				out = appendKey(out, key, valNotUnderstood)
+			}
+		}
+	}
+	return out
+}
+
+// LoginStep sends one login request and takes the answer, which may leave the stage as it is; T is set when next is
 // another stage.
 func (c *Client) LoginStep(stage, next byte, text []byte) (map[string]string, error) {
-	var hdr [bhsLen]byte
-	h := bhs(hdr[:])
-	h[0], h[offFlags] = opLogin|immediateBit, stage<<2
-	if next != stage {
-		h[offFlags] |= flagFinal | next
-	}
-	copy(h[offISID:], c.cfg.ISID[:])
-	h.put32(offCmdSN, c.CmdSN)
-	h.put32(offExpStatSN, c.ExpStatSN)
-	if err := c.Send(hdr, nil, text); err != nil {
-		return nil, err
-	}
-	pdu, err := c.Receive()
+	_, data, err := c.loginPDU(stage, next, text)
 	if err != nil {
 		return nil, err
 	}
-	r := bhs(pdu.Header[:])
-	if r.opcode() != opLoginResp {
-		return nil, fmt.Errorf("iscsi: opcode %#x in answer to a login", r[0])
-	}
-	if status := r.u16(offStatusClass); status != loginOK {
-		return nil, &LoginError{status}
-	}
-	c.tsih = r.u16(offTSIH)
-	pairs, err := parseText(pdu.Data)
+	return c.answers(data)
+}
+
+// answers parses the text of a target, and keeps it in Params.
+func (c *Client) answers(data []byte) (map[string]string, error) {
+	pairs, err := parseText(data)
 	if err != nil {
 		return nil, err
 	}
@@ -135,21 +175,55 @@ func (c *Client) LoginStep(stage, next byte, text []byte) (map[string]string, er
 	return got, nil
 }
 
-// apply takes over what the login settled.
-func (c *Client) apply() error {
-	for key, to := range map[string]*uint32{keyMaxBurst: &c.p.maxBurst, keyFirstBurst: &c.p.firstBurst} {
-		if v, ok := parseNumber(c.Params[key]); ok {
-			*to = v
-		}
+// loginPDU sends one login request and receives the response to it.
+func (c *Client) loginPDU(stage, next byte, text []byte) (r bhs, data []byte, err error) {
+	var hdr [bhsLen]byte
+	h := bhs(hdr[:])
+	h[0], h[offFlags] = opLogin|immediateBit, stage<<2
+	if next != stage {
+		h[offFlags] |= flagFinal | next
 	}
+	copy(h[offISID:], c.cfg.ISID[:])
+	h.put32(offCmdSN, c.CmdSN)
+	h.put32(offExpStatSN, c.ExpStatSN)
+	if err := c.Send(hdr, nil, text); err != nil {
+		return nil, nil, err
+	}
+	pdu, err := c.Receive()
+	if err != nil {
+		return nil, nil, err
+	}
+	r = bhs(pdu.Header[:])
+	if r.opcode() != opLoginResp {
+		return nil, nil, fmt.Errorf("iscsi: opcode %#x in answer to a login", r[0])
+	}
+	if status := r.u16(offStatusClass); status != loginOK {
+		return nil, nil, &LoginError{status}
+	}
+	c.tsih = r.u16(offTSIH)
+	return r, pdu.Data, nil
+}
+
+// apply takes over what the login settled. Lengths that no target may have are errors: what we send is cut to them.
+func (c *Client) apply() error {
+	segment := uint32(c.maxSend)
+	for key, to := range map[string]*uint32{keyMaxBurst: &c.p.maxBurst, keyFirstBurst: &c.p.firstBurst, keyMaxRecvSegment: &segment} {
+		v, ok := c.Params[key]
+		if !ok || v == valIrrelevant || v == valReject {
+			continue
+		}
+		n, ok := parseNumber(v)
+		if !ok || n < leastSegment || n > mostSegment {
+			return fmt.Errorf("iscsi: the target answers %s=%.20q, not %d to %d", key, v, leastSegment, mostSegment)
+		}
+		*to = n
+	}
+	c.maxSend = int(segment)
 	if v, ok := c.Params[keyInitialR2T]; ok {
 		c.p.initialR2T = v == valYes
 	}
 	if v, ok := c.Params[keyImmediateData]; ok {
 		c.p.immediateData = v == valYes
-	}
-	if v, err := strconv.Atoi(c.Params[keyMaxRecvSegment]); err == nil {
-		c.maxSend = v
 	}
 	c.p.headerDigest = c.Params[keyHeaderDigest] == digestCRC32C
 	c.p.dataDigest = c.Params[keyDataDigest] == digestCRC32C

@@ -90,8 +90,8 @@ func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
 func newInitiator(c *Client) *Initiator {
 	i := &Initiator{c: c, nc: c.nc, tasks: make(map[uint32]*Command), manages: make(map[uint32]managing), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
 		immediate: c.p.immediateData, first: int(c.p.firstBurst), over: make(chan struct{})}
-	if i.maxCmdSN-i.cmdSN >= 1<<31 {
-		i.maxCmdSN = i.cmdSN // at least the first one
+	if int32(i.maxCmdSN-i.cmdSN) < -1 { // no window at all, rather than a closed one: at least the first one
+		i.maxCmdSN = i.cmdSN
 	}
 	i.wake = sync.NewCond(&i.mu)
 	go i.send()
@@ -272,13 +272,6 @@ func (i *Initiator) fillWindow() {
 	}
 }
 
-func vecLen(v [][]byte) (n int) {
-	for _, b := range v {
-		n += len(b)
-	}
-	return n
-}
-
 func (i *Initiator) queue(cmd *Command) {
 	cmd.itt = i.nextTag()
 	i.tasks[cmd.itt] = cmd
@@ -316,66 +309,6 @@ func (i *Initiator) queue(cmd *Command) {
 	if immediate < first {
 		i.dataOut(cmd, noTag, immediate, first-immediate)
 	}
-}
-
-// dataOut queues a sequence of Data-Out.
-func (i *Initiator) dataOut(cmd *Command, ttt uint32, off, n int) {
-	for sn := uint32(0); n > 0; sn++ {
-		var hdr [bhsLen]byte
-		h := bhs(hdr[:])
-		k := min(n, i.c.maxSend)
-		h[0] = opDataOut
-		if k == n {
-			h[offFlags] = flagFinal
-		}
-		binary.BigEndian.PutUint64(h[offLUN:], cmd.LUN)
-		h.put32(offITT, cmd.itt)
-		h.put32(offTTT, ttt)
-		h.put32(offExpStatSN, i.expStat)
-		h.put32(offDataSN, sn)
-		h.put32(offBufOffset, uint32(off))
-		i.out = appendPDU(i.out, h, nil, piece(cmd.Out, off, k), i.c.p.headerDigest, i.c.p.dataDigest)
-		off += k
-		n -= k
-	}
-}
-
-// piece returns n bytes of v from off on, in one slice.
-func piece(v [][]byte, off, n int) []byte {
-	if n == 0 {
-		return nil
-	}
-	for k, b := range v {
-		if off >= len(b) {
-			off -= len(b)
-			continue
-		}
-		if len(b)-off >= n {
-			return b[off : off+n]
-		}
-		out := append(make([]byte, 0, n), b[off:]...)
-		for _, b := range v[k+1:] {
-			out = append(out, b[:min(len(b), n-len(out))]...)
-		}
-		return out
-	}
-	return nil
-}
-
-// scatter copies b into v at off; false if it does not fit.
-func scatter(v [][]byte, off int, b []byte) bool {
-	for _, d := range v {
-		if off >= len(d) {
-			off -= len(d)
-			continue
-		}
-		b = b[copy(d[off:], b):]
-		off = 0
-		if len(b) == 0 {
-			return true
-		}
-	}
-	return len(b) == 0
 }
 
 // send writes what is queued.
@@ -485,6 +418,9 @@ func (i *Initiator) take(pdu *PDU) error {
 			}
 		}
 		cmd.Status = h[offStatus]
+		if failed(h, len(cmd.Out) > 0) {
+			cmd.Status, cmd.Sense = scsi.StatusCheckCondition, failureSense[:]
+		}
 		delete(i.tasks, cmd.itt)
 		done = cmd
 	case opTaskMgmtResp:

@@ -33,6 +33,12 @@ const (
 
 const digestCRC32C = "CRC32C"
 
+// Bounds of the keys that are lengths (RFC 7143 13.12 to 13.14).
+const (
+	leastSegment = 512
+	mostSegment  = 1<<24 - 1
+)
+
 // params is what a login settled. The zero value is not usable; see
 // defaultParams.
 type params struct {
@@ -79,7 +85,7 @@ func (n *negotiator) answer(key, value string) (reply string, silent bool, err e
 		return digest(value, &n.p.dataDigest), false, nil
 	case keyMaxRecvSegment:
 		v, ok := parseNumber(value)
-		if !ok || v < 512 || v > 1<<24-1 {
+		if !ok || v < leastSegment || v > mostSegment {
 			return "", false, violation(ErrLogin, 0, "%s out of range", key)
 		}
 		n.p.maxXmit = v
@@ -126,9 +132,9 @@ func (n *negotiator) sessionKey(key, value string) (reply string, known bool) {
 	case keyImmediateData: // result is the AND; ours is Yes
 		return boolean(value, func(v bool) bool { return v }, &n.p.immediateData), true
 	case keyMaxBurst:
-		return number(value, 512, 1<<24-1, lower(uint32(lim.MaxBurst)), &n.p.maxBurst), true
+		return number(value, leastSegment, mostSegment, lower(uint32(lim.MaxBurst)), &n.p.maxBurst), true
 	case keyFirstBurst:
-		return number(value, 512, 1<<24-1, lower(uint32(lim.FirstBurst)), &n.p.firstBurst), true
+		return number(value, leastSegment, mostSegment, lower(uint32(lim.FirstBurst)), &n.p.firstBurst), true
 	case keyTime2Wait:
 		return number(value, 0, 3600, func(v uint32) uint32 { return v }, &n.p.time2Wait), true
 	case keyTime2Retain: // no state is kept for a session that lost its connection
