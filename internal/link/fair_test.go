@@ -180,6 +180,45 @@ func TestWindowOfLongReads(t *testing.T) {
 	}
 }
 
+// A command that may transfer more than the whole window goes alone, beside commands that transfer nothing: both ends count
+// it alike.
+func TestCommandBeyondTheWindow(t *testing.T) {
+	r := newRig(t, unhurried)
+	r.server.mu.Lock() // the window that the last of many nodes has
+	l := r.server.links[2]
+	l.mu.Lock()
+	l.window = leastWindow
+	l.mu.Unlock()
+	r.server.mu.Unlock()
+	r.local.Lock()
+	r.client.window = leastWindow
+	r.local.Unlock()
+	a, b := r.login(hostName+"a").ready(), r.login(hostName+"b").ready()
+	thick := r.devs[scsitest.Thick]
+	for a.start(scsitest.Command{LUN: scsitest.Thick, CDB: make([]byte, 6)}).wait().Status != scsi.StatusGood {
+		continue // it hears of the unit attentions
+	}
+	r.hang(thick)
+	flush := a.start(scsitest.Command{LUN: scsitest.Thick, CDB: scsitest.CDB(0x35, 0, 0)})
+	r.poll("a flush that takes long", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return thick.Waiting() == 1
+	})
+	p := b.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6), In: leastWindow + 512})
+	p.inTime("a command beyond the window waits")
+	if p.over() && p.task.Status != scsi.StatusGood {
+		t.Errorf("a command beyond the window: status %#x, sense %x", p.task.Status, p.task.Sense)
+	}
+	r.release(thick)
+	flush.wait()
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	if n := r.server.nodes[0].connects.Load(); n != 1 {
+		t.Errorf("there were %d links", n)
+	}
+}
+
 // The windows of all links are taken of one budget.
 func TestBudget(t *testing.T) {
 	s, err := NewServer(ServerConfig{Self: Node{ID: 250, Ports: 1}, Targets: make([]*scsi.Target, 1), Secret: []byte(testSecret)})

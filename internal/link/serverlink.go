@@ -271,7 +271,7 @@ func (l *serverLink) command(body []byte) error {
 	}
 	cost := int64(h.out) + int64(h.in)
 	l.mu.Lock()
-	over := l.commands >= windowCommands || l.commands > 0 && l.bytes+cost > l.window
+	over := l.commands >= windowCommands || l.bytes > 0 && l.bytes+cost > l.window
 	if !over {
 		l.commands++
 		l.bytes += cost
