@@ -296,7 +296,7 @@ func TestReservationSparesItsOwn(t *testing.T) {
 func TestCopyThatWaitsIsFenced(t *testing.T) {
 	frontEnd := fences[0] // one that keeps reservations itself
 	frontEnd.name, frontEnd.begin = "EndCopies", func(f *fenceRig, lun uint64) {
-		f.b.EndCopies(lun << 48)
+		scsi.EndCopies(f.b, lun<<48)
 		f.answered = true
 	}
 	all := append(slices.Clone(fences), frontEnd)

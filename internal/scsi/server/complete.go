@@ -33,6 +33,14 @@ func requestDone(req *block.Request) {
 	st.then(t)
 }
 
+// Wrote is called when a request of this kind has ended well: hosts are notified when the pool has
+// become fuller than the soft threshold. What gives space back changes nothing, the next write sees it.
+func (u *Unit) Wrote(op block.Op) {
+	if op.TakesSpace() && u.pool.Crossed() {
+		u.Establish(sense.UAThreshold, nil)
+	}
+}
+
 // Outcome turns the status of a request into a SAM status and sense data.
 func (u *Unit) Outcome(req *block.Request) (byte, sense.Data) {
 	if req.Status == block.Cancelled && u.removed {

@@ -119,16 +119,3 @@ func (t *Target) comeUp(by *Nexus) {
 		}
 	}
 }
-
-// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are
-// yet to begin: for a front end that keeps reservations itself, and knows that one fenced the
-// unit, but not whose copies they are.
-func (n *Nexus) EndCopies(lun uint64) {
-	t := n.t
-	t.Enter()
-	defer t.Leave()
-	if x := n.lookup(lun); x != nil {
-		x.u.Shut(func(*Nexus) bool { return true })
-		x.u.Fence(nil, Rest, Aborts)
-	}
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 // Target is a SCSI target device: its logical units, and which of them each
@@ -60,23 +61,22 @@ type Target struct {
 // Unit is a logical unit: a block.Device with SCSI state. All of its state survives a loss of any
 // I_T nexus; what belongs to one is in itl.
 type Unit struct {
-	t           *Target
-	dev         block.Device
-	provisioner provisioner // dev, if it knows how full its pool is
-	opt         UnitOptions
-	info        block.Info // of dev, renewed by its events
-	blocks      uint64     // capacity in logical blocks
-	shift       uint8      // log2 of sectors per logical block
-	names       []names.Designator
-	itls        []*ITL // in the order in which nexuses saw the unit
-	removed     bool   // it stays so
-	powerOn     uint64 // the number of its last loss of power, or 0
+	t       *Target
+	dev     block.Device
+	pool    threshold.Pool // of dev, if that knows it
+	opt     UnitOptions
+	info    block.Info // of dev, renewed by its events
+	blocks  uint64     // capacity in logical blocks
+	shift   uint8      // log2 of sectors per logical block
+	names   []names.Designator
+	itls    []*ITL // in the order in which nexuses saw the unit
+	removed bool   // it stays so
+	powerOn uint64 // the number of its last loss of power, or 0
 
 	taskSet
 
 	mode, savedMode pages.Mode // current and saved values of the mode pages
 	label           Label      // written by hosts
-	overThreshold   bool       // the pool's use is above the soft threshold
 	medium          Medium     // ejected or not
 	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.

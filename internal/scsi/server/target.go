@@ -23,6 +23,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 // NewTarget makes a target without units and without a copy manager, which serves these commands.
@@ -41,8 +42,7 @@ func NewTarget(opt Options, all *Commands) *Target {
 
 // AddUnit makes a logical unit of dev. No initiator sees it yet.
 func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
-	u := &Unit{t: t, dev: dev, opt: opt}
-	u.provisioner, _ = dev.(provisioner)
+	u := &Unit{t: t, dev: dev, pool: threshold.Of(dev), opt: opt}
 	u.refresh()
 	u.limit = cmp.Or(opt.MaxTasks, defaultMaxTasks)
 	u.names = names.UnitDesignators(u.info.NAA, u.info.Serial, t.opt.Vendor)
