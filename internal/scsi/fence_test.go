@@ -125,6 +125,9 @@ var fences = []struct {
 	{"RESERVE(6)", false, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{0x16, 0, 0, 0, 0, 0}, nil) }},
 	{"SANITIZE", true, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0}, nil) }},
 	{"FORMAT UNIT", true, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{4, 0, 0, 0, 0, 0}, nil) }},
+	{"unmapping", false, true, nil, func(f *fenceRig, lun uint64) {
+		f.tg.Remap(func() { f.tg.Unmap("", uint16(lun)) }, func() { f.answered = true })
+	}},
 	{"logout", false, true, nil, func(f *fenceRig, _ uint64) { f.a.Close(func() { f.answered = true }) }},
 }
 

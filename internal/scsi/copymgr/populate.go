@@ -180,6 +180,8 @@ func (p *populating) uses(o *operation, u *server.Unit, _ server.Scope) (*server
 	return nil, 0
 }
 
+func (p *populating) without(*operation, *server.ITL) sense.Code { return sense.NoSense }
+
 func (p *populating) refuse(o *operation, c interruption) {
 	o.finish(copyError, c.status, sense.Data{Code: c.why})
 }

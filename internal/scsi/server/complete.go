@@ -20,6 +20,10 @@ func requestDone(req *block.Request) {
 		return
 	}
 	st.to(enabled)
+	if req.Status == block.Cancelled && st.itl.gone {
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	if req.Status != block.OK {
 		status, s := st.u.Outcome(req)
 		if status == sam.StatusCheckCondition {
@@ -106,6 +110,10 @@ func (t *Task) EndOutsourced(samStatus byte, s sense.Data, counted bool) {
 		return
 	}
 	st.to(enabled)
+	if samStatus != sam.StatusGood && st.itl.gone {
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	if samStatus == sam.StatusCheckCondition {
 		t.Fault(s)
 		return

@@ -32,6 +32,7 @@ type Target struct {
 	units      []*Unit // in the order of AddUnit
 	maps       names.LUNMaps[*Unit]
 	nexuses    []*Nexus    // in the order of OpenNexus
+	remapping  bool        // Map and Unmap only change the maps (unmap.go)
 	detached   []*ITL      // that are gone, of which tasks may be left
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators
@@ -121,6 +122,7 @@ type ITL struct {
 	lun     uint16
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
+	gone    bool             // it has left its nexus's LUNs, or that is lost; it stays so
 	stats   *counters.Host
 	tasks   int // in the unit's task set
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
@@ -183,7 +185,7 @@ func (n *Nexus) SetsGroups() bool {
 }
 
 // Attached reports whether the nexus still sees the unit at this LUN.
-func (x *ITL) Attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
+func (x *ITL) Attached() bool { return !x.u.removed && !x.n.closed && !x.gone }
 
 // Registrant returns the names by which registrations know the nexus.
 func (n *Nexus) Registrant() reservation.Nexus {

@@ -10,7 +10,6 @@ package server
 
 import (
 	"cmp"
-	"fmt"
 	"math/bits"
 	"slices"
 
@@ -129,47 +128,12 @@ func (t *Target) RemoveUnit(u *Unit) {
 	}
 	u.stats.Detach()
 	t.copies.Revoke(u)
-	t.maps.Remove(u)
-	t.remap()
-	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 	u.Fence(nil, Rest, func(_, _ *ITL, _ Use) (byte, sense.Code) {
 		return sam.StatusCheckCondition, sense.LUNNotSupported
 	})
-	u.paused++
-	for _, x := range u.tasks() {
-		x.expel()
-	}
-	u.paused--
-}
-
-// Map makes u visible as lun to the named initiator; the empty name stands for
-// every initiator that has no map of its own. Unmap takes it away. Both raise
-// REPORTED LUNS DATA HAS CHANGED on the nexuses concerned.
-func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
-	if lun > names.MaxLUN {
-		return fmt.Errorf("LUN %d is above %d", lun, names.MaxLUN)
-	}
-	if u.removed {
-		return fmt.Errorf("unit %s is removed", u.info.Name)
-	}
-	if v := t.maps.Set(initiator, lun, u); v != nil {
-		return fmt.Errorf("LUN %d is already %s", lun, v.info.Name)
-	}
-	t.remap()
-	return nil
-}
-
-// Unmap takes lun out of the initiator's map.
-func (t *Target) Unmap(initiator string, lun uint16) {
-	if t.maps.Clear(initiator, lun) {
-		t.remap()
-	}
-}
-
-func (t *Target) remap() {
-	for _, n := range t.nexuses {
-		n.remap()
-	}
+	t.maps.Remove(u)
+	t.remap(nil)
+	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 }
 
 // Visible reports whether the initiator has any LUN here: a front end uses it to
