@@ -277,7 +277,7 @@ func (u *unit) manage(m tcmu.TMR) {
 		if m.Function == tcmu.TMRLUNResetPRO {
 			// The kernel names the commands of this ring alone. Copies that came by other rings and use the
 			// unit may be of whom it fenced: all of them end, and whoever may copy does so again.
-			u.domain.nexus.EndCopies(u.lun)
+			scsi.EndCopies(u.domain.nexus, u.lun)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (x *exports) close(v *array.Volume) {
 		return
 	}
 	delete(x.units, v.ID())
-	x.show()
+	x.show(nil)
 	x.target.RemoveUnit(u)
 }
 
@@ -109,7 +109,7 @@ func (x *exports) add(v *array.Volume, e exportSpec) error {
 	}
 	s := x.spec(v)
 	s.Exports = append(s.Exports, e)
-	x.show()
+	x.show(nil)
 	return nil
 }
 
@@ -136,18 +136,22 @@ func (x *exports) holder(e exportSpec) *array.Volume {
 	return nil
 }
 
-// remove ends the exports of a volume that match.
-func (x *exports) remove(v *array.Volume, match func(exportSpec) bool) int {
+// remove ends the exports of a volume that match. ended is called as by show.
+func (x *exports) remove(v *array.Volume, match func(exportSpec) bool, ended func()) int {
 	s := x.spec(v)
 	n := len(s.Exports)
 	s.Exports = slices.DeleteFunc(s.Exports, match)
-	x.show()
+	x.show(ended)
 	return n - len(s.Exports)
 }
 
 // show makes the target's LUN maps what the exports say. An initiator that is
-// named by an export sees the exports for every initiator too.
-func (x *exports) show() {
+// named by an export sees the exports for every initiator too. ended, which may be nil, is called, never from inside
+// show, when nothing runs any more of what hosts sent to LUNs that have gone.
+func (x *exports) show(ended func()) {
+	if ended == nil {
+		ended = func() {}
+	}
 	want := map[string]map[int]*scsi.Unit{"": {}}
 	// An initiator that had a map of its own keeps one: the target gives it no other.
 	for name := range x.shown {
@@ -175,23 +179,26 @@ func (x *exports) show() {
 			}
 		}
 	}
-	for name, luns := range x.shown {
-		for lun, u := range luns {
-			if want[name][lun] != u {
-				x.target.Unmap(name, uint16(lun))
+	// At once: an initiator that gets a map of its own keeps what it saw by that for every initiator.
+	x.target.Remap(func() {
+		for name, luns := range x.shown {
+			for lun, u := range luns {
+				if want[name][lun] != u {
+					x.target.Unmap(name, uint16(lun))
+				}
 			}
 		}
-	}
-	for name, luns := range want {
-		for lun, u := range luns {
-			if x.shown[name][lun] == u {
-				continue
-			}
-			if err := x.target.Map(name, uint16(lun), u); err != nil {
-				panic("admin: internal error: " + err.Error())
+		for name, luns := range want {
+			for lun, u := range luns {
+				if x.shown[name][lun] == u {
+					continue
+				}
+				if err := x.target.Map(name, uint16(lun), u); err != nil {
+					panic("admin: internal error: " + err.Error())
+				}
 			}
 		}
-	}
+	}, ended)
 	x.shown = want
 }
 
@@ -203,7 +210,7 @@ func (x *exports) change(v *array.Volume, do func() error, done func(error)) {
 	end := func(err error) {
 		if err != nil {
 			*x.spec(v) = was
-			x.show()
+			x.show(nil)
 		}
 		done(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -76,7 +77,7 @@ func TestExports(t *testing.T) {
 	}
 	remove := func(v string, lun int) func() error {
 		return func() error {
-			if x.remove(vols[v], func(e exportSpec) bool { return e.LUN == lun }) != 1 {
+			if x.remove(vols[v], func(e exportSpec) bool { return e.LUN == lun }, nil) != 1 {
 				return fmt.Errorf("nothing was removed")
 			}
 			return nil
@@ -102,7 +103,7 @@ func TestExports(t *testing.T) {
 		{"and comes back for all", add("b", 0), "0 5", "0 1 5", "0 5", false},
 		{"a LUN out of range", add("b", maxLUN+1), "0 5", "0 1 5", "0 5", true},
 		{"a unit is closed", func() error { x.close(vols["a"]); return nil }, "0", "0 1", "0", false},
-		{"and opened again", func() error { x.open(vols["a"]); x.show(); return nil }, "0 5", "0 1 5", "0 5", false},
+		{"and opened again", func() error { x.open(vols["a"]); x.show(nil); return nil }, "0 5", "0 1 5", "0 5", false},
 	} {
 		if err := row.step(); (err != nil) != row.fails {
 			t.Fatalf("%s: %v", row.name, err)
@@ -132,6 +133,61 @@ func TestExports(t *testing.T) {
 	}
 	if y.specs[99] != nil {
 		t.Error("the exports of a volume that is gone came back")
+	}
+}
+
+// TestOwnExportTakesNothing: an initiator that gets an export of its own keeps those that it had with all others, and what they keep
+// for it.
+func TestOwnExportTakesNothing(t *testing.T) {
+	const one = "iqn.2026-01.host:1"
+	x, vols, clock := newTestExports(t)
+	for lun, v := range []string{"a", "b"} {
+		if err := x.add(vols[v], exportSpec{LUN: lun}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := x.target.OpenNexus(one, one+",i,0x1", 1)
+	had := slices.Clone(n.ITLs()[:2])
+	if err := x.add(vols["c"], exportSpec{LUN: 2, Initiators: []string{one}}); err != nil {
+		t.Fatal(err)
+	}
+	clock.Run()
+	if len(n.ITLs()) != 3 || !slices.Equal(n.ITLs()[:2], had) {
+		t.Errorf("it has %v, and had %v", n.ITLs(), had)
+	}
+}
+
+// TestRemovedExportWaits: the end of an export is answered when the commands have ended that came by it, or after a while, and then
+// with an error.
+func TestRemovedExportWaits(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		delay time.Duration
+		fails bool
+	}{{"they end", 300 * time.Millisecond, false}, {"they do not", time.Hour, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			d, _ := daemonWith(t, scsi.Options{Delay: func(*scsi.Task) int64 { return int64(c.delay) }})
+			if _, err := d.addExport(Export{Volume: "a", LUN: 0}); err != nil {
+				t.Fatal(err)
+			}
+			g, over := d.groups[0], false
+			task := &scsi.Task{CDB: make([]byte, 6), Bufs: buffers{}, Done: func(*scsi.Task) { over = true }}
+			g.exec.Lock()
+			g.target.OpenNexus("iqn.x:host", "iqn.x:host,i,0x1", 1).Submit([]*scsi.Task{task})
+			g.exec.Unlock()
+			if c.fails {
+				close(d.closing) // nobody waits for long then
+			}
+			err := d.removeExport("a", 0)
+			g.exec.Lock()
+			defer g.exec.Unlock()
+			if (err != nil) != c.fails || over == c.fails || over && task.Status != scsi.StatusCheckCondition {
+				t.Errorf("answered %v; the command has ended: %v, status %02x", err, over, task.Status)
+			}
+			if n := len(g.exports.shown[""]); n != 0 {
+				t.Errorf("%d LUNs are left", n)
+			}
+		})
 	}
 }
 

@@ -139,7 +139,7 @@ func (g *ioGroup) show() {
 	for _, v := range g.array.Volumes() {
 		g.exports.open(v)
 	}
-	g.exports.show()
+	g.exports.show(nil)
 	g.exports.dropStates(g.log)
 	g.startScrub()
 }

@@ -44,6 +44,12 @@ func (m refusingMeta) Commit(batch []block.KV, done func(error)) {
 // refusedDaemon is a daemon without doors over such a store, with the volumes a and b.
 func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
 	t.Helper()
+	return daemonWith(t, scsi.Options{})
+}
+
+// daemonWith is refusedDaemon with a target of these options.
+func daemonWith(t *testing.T, opt scsi.Options) (*daemon, *refusingStore) {
+	t.Helper()
 	exec := block.NewLive()
 	t.Cleanup(exec.Stop)
 	s := &refusingStore{Store: store.NewMemory(exec, store.MemoryOptions{})}
@@ -54,7 +60,8 @@ func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &ioGroup{log: d.log, closing: d.closing, exec: exec, array: a, target: scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: exec})}
+	opt.Name, opt.Exec = "iqn.x:y", exec
+	g := &ioGroup{log: d.log, closing: d.closing, exec: exec, array: a, target: scsi.NewTarget(opt)}
 	if g.exports, err = newExports(a, g.target); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// busyTimeout bounds how long a deletion waits for commands that have started.
+// busyTimeout bounds how long a deletion, and the end of an export, wait for commands that have started.
 const busyTimeout = 5 * time.Second
 
 // clonePiece is what one step of a clone places: other commands go between steps.
@@ -189,7 +189,7 @@ func (g *ioGroup) dropVolume(v *array.Volume) error {
 	if err != nil {
 		g.exec.Lock()
 		g.exports.open(v)
-		g.exports.show()
+		g.exports.show(nil)
 		g.exec.Unlock()
 		return err
 	}
@@ -385,19 +385,31 @@ func checkedNames(names []string) ([]string, error) {
 	return foldNames(names), nil
 }
 
-// removeExport ends the exports of a volume, or the one as lun.
+// removeExport ends the exports of a volume, or the one as lun. Commands under way have a while to end: who shows the volume
+// to others then wants to know that nothing lands on it any more.
 func (g *ioGroup) removeExport(volume string, lun int) error {
-	return g.keep(func(done func(error)) {
+	ended := make(chan struct{})
+	err := g.keep(func(done func(error)) {
 		v, err := g.volume(volume)
 		if err != nil {
 			done(err)
 			return
 		}
 		g.exports.change(v, func() error {
-			if g.exports.remove(v, func(e exportSpec) bool { return lun < 0 || e.LUN == lun }) == 0 {
+			if g.exports.remove(v, func(e exportSpec) bool { return lun < 0 || e.LUN == lun }, func() { close(ended) }) == 0 {
 				return fmt.Errorf("volume %q has no such export: the export %w; see: arraysim export list", volume, array.ErrNotFound)
 			}
 			return nil
 		}, done)
 	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-g.closing:
+	case <-time.After(busyTimeout):
+	}
+	return conflict("volume %q is no longer exported, but commands that hosts had sent before still run; do not export it to others until its mdisks answer", volume)
 }

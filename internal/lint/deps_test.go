@@ -30,7 +30,7 @@ const directions = `
 
 	block, metrics, lab/plug < hostcache;
 
-	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
+	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch, scsi/threshold;
 
 	block, scsi/sam < scsi/sense;
 
@@ -44,13 +44,15 @@ const directions = `
 
 	scsi/reservation, scsi/pages, scsi/erase < scsi/saved;
 
-	scsi/cdb, scsi/scratch, scsi/counters, scsi/alua, scsi/saved < scsi/server;
+	scsi/cdb, scsi/scratch, scsi/threshold, scsi/counters, scsi/alua, scsi/saved < scsi/server;
 
-	scsi/server < scsi/spc, scsi/sbc, scsi/copylist;
+	scsi/server < scsi/paramlist, scsi/copylist;
+
+	scsi/paramlist < scsi/spc, scsi/sbc;
 
 	scsi/copylist < scsi/copysource;
 
-	scsi/copysource < scsi/copymgr;
+	scsi/copysource, scsi/paramlist < scsi/copymgr;
 
 	scsi/spc, scsi/sbc, scsi/copymgr < scsi;
 

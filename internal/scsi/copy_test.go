@@ -180,7 +180,7 @@ func TestCopyDeviceErrors(t *testing.T) {
 func TestCopyUnmapped(t *testing.T) {
 	r := newRig(t)
 	k := r.copyTask("copy", 5, 1)
-	r.devs[scsitest.Thin].Hold = true
+	r.devs[scsitest.Thin].Hold, r.devs[scsitest.Thin].Deaf = true, true
 	r.submit(r.a, k)
 	r.tg.Unmap("", scsitest.Other)
 	r.devs[scsitest.Thin].Release(1)

@@ -125,6 +125,9 @@ var fences = []struct {
 	{"RESERVE(6)", false, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{0x16, 0, 0, 0, 0, 0}, nil) }},
 	{"SANITIZE", true, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0}, nil) }},
 	{"FORMAT UNIT", true, true, nil, func(f *fenceRig, lun uint64) { f.send(lun, []byte{4, 0, 0, 0, 0, 0}, nil) }},
+	{"unmapping", false, true, nil, func(f *fenceRig, lun uint64) {
+		f.tg.Remap(func() { f.tg.Unmap("", uint16(lun)) }, func() { f.answered = true })
+	}},
 	{"logout", false, true, nil, func(f *fenceRig, _ uint64) { f.a.Close(func() { f.answered = true }) }},
 }
 
@@ -296,7 +299,7 @@ func TestReservationSparesItsOwn(t *testing.T) {
 func TestCopyThatWaitsIsFenced(t *testing.T) {
 	frontEnd := fences[0] // one that keeps reservations itself
 	frontEnd.name, frontEnd.begin = "EndCopies", func(f *fenceRig, lun uint64) {
-		f.b.EndCopies(lun << 48)
+		scsi.EndCopies(f.b, lun<<48)
 		f.answered = true
 	}
 	all := append(slices.Clone(fences), frontEnd)

@@ -48,3 +48,16 @@ func SyncCache(n *Nexus, lun uint64, done func(status byte, senseData []byte)) {
 	r.Done = func(r *block.Request) { end(x.Unit().Outcome(r)) }
 	n.Target().Enqueue(x.Unit(), r)
 }
+
+// EndCopies ends the copies that use the unit of this LUN of the nexus, those too that have arrived and
+// are yet to begin: for a front end that keeps reservations itself, and knows that one fenced the unit,
+// but not whose copies they are.
+func EndCopies(n *Nexus, lun uint64) {
+	t := n.Target()
+	t.Enter()
+	defer t.Leave()
+	if x := unitAt(n, lun); x != nil {
+		x.Unit().Shut(func(*Nexus) bool { return true })
+		x.Unit().Fence(nil, server.Rest, server.Aborts)
+	}
+}

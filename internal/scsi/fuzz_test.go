@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -176,18 +177,38 @@ func FuzzUnitState(f *testing.F) {
 	})
 }
 
-// TestRandomCommands runs many random commands of two nexuses, resets and logouts
-// over devices that fail, delay and hold, and checks that every task ends once.
+// TestRandomCommands runs many random commands of two nexuses, resets, logouts and changes of the LUN
+// map over devices that fail, delay and hold, and checks that every task ends once, and none of those
+// behind the answer to the end of its nexus, or of its LUN.
 func TestRandomCommands(t *testing.T) {
 	all := cdbs(t)
 	for _, seed := range seeds(8) {
 		t.Logf("repeat with -seed=%d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		r := newRig(t)
-		open, answers := 0, 0
+		answers := 0
+		type sent struct {
+			by    *scsi.Nexus
+			lun   uint64
+			since int // how often its LUN has changed
+		}
+		open := map[*scsi.Task]sent{}
+		var changes [7]int
+		units := make([]*scsi.Unit, len(changes)) // by LUN
+		for lun, x := range r.a.ITLs()[:6] {
+			units[lun] = x.Unit()
+		}
+		gone := func(what string, was func(sent) bool) {
+			for _, s := range open {
+				if was(s) {
+					t.Fatalf("seed %d: a command of LUN %d runs behind the end of its %s", seed, s.lun, what)
+				}
+			}
+			answers--
+		}
 		for _, d := range r.devs {
 			d.Delay = int64(rng.IntN(3) * 1000)
-			d.Hold = rng.IntN(2) == 0
+			d.Hold, d.Deaf = rng.IntN(2) == 0, rng.IntN(2) == 0
 			d.Fault = func(*block.Request) block.Status {
 				if rng.IntN(10) == 0 {
 					return block.Status(1 + rng.IntN(int(block.Unsupported)))
@@ -211,9 +232,17 @@ func TestRandomCommands(t *testing.T) {
 				for i := range out {
 					out[i] = byte(rng.IntN(3))
 				}
-				open++
-				batch = append(batch, &scsi.Task{LUN: uint64(rng.IntN(7)) << 48, Tag: uint64(rng.IntN(8)), CDB: cdb, Attr: scsi.Attr(rng.IntN(4)),
-					DataOut: [][]byte{out}, MaxIn: rng.IntN(2000), Bufs: heap{}, Done: func(*scsi.Task) { open-- }})
+				lun := uint64(rng.IntN(7))
+				task := &scsi.Task{LUN: lun << 48, Tag: uint64(rng.IntN(8)), CDB: cdb, Attr: scsi.Attr(rng.IntN(4)),
+					DataOut: [][]byte{out}, MaxIn: rng.IntN(2000), Bufs: heap{}}
+				task.Done = func(*scsi.Task) {
+					if _, once := open[task]; !once {
+						t.Fatalf("seed %d: a task ended twice", seed)
+					}
+					delete(open, task)
+				}
+				open[task] = sent{n, lun, changes[lun]}
+				batch = append(batch, task)
 			}
 			n.Submit(batch)
 			switch rng.IntN(12) {
@@ -222,12 +251,28 @@ func TestRandomCommands(t *testing.T) {
 				n.Manage(scsi.TMF(1+rng.IntN(7)), uint64(rng.IntN(7))<<48, uint64(rng.IntN(8)), func(scsi.TMFResponse) { answers-- })
 			case 1:
 				answers++
-				n.Close(func() { answers-- })
+				n.Close(func() { gone("nexus", func(s sent) bool { return s.by == n }) })
 				nexuses[who] = r.tg.OpenNexus(names[who], names[who]+",i,0x1", 1)
 			case 2:
 				for _, d := range r.devs {
 					d.Release(rng.IntN(d.Waiting() + 1))
 				}
+			case 3, 4:
+				lun := rng.IntN(6)
+				answers++
+				changes[lun]++
+				now, who := changes[lun], slices.Clone(nexuses)
+				r.tg.Remap(func() {
+					if changes[lun]%2 == 1 {
+						r.tg.Unmap("", uint16(lun))
+					} else if err := r.tg.Map("", uint16(lun), units[lun]); err != nil {
+						t.Fatal(err)
+					}
+				}, func() {
+					gone("LUN", func(s sent) bool {
+						return s.lun == uint64(lun) && now%2 == 1 && s.since == now-1 && slices.Contains(who, s.by)
+					})
+				})
 			}
 			r.exec.RunUntil(r.exec.Now() + int64(rng.IntN(2000)))
 		}
@@ -240,8 +285,8 @@ func TestRandomCommands(t *testing.T) {
 			}
 			r.exec.Run()
 		}
-		if open != 0 || answers != 0 {
-			t.Fatalf("seed %d: %d tasks and %d answers are missing", seed, open, answers)
+		if len(open) != 0 || answers != 0 {
+			t.Fatalf("seed %d: %d tasks and %d answers are missing", seed, len(open), answers)
 		}
 		for i, d := range r.devs {
 			if d.Refs != 0 {

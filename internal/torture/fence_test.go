@@ -16,9 +16,9 @@ import (
 const fencePrefix = "fence-"
 
 // fences are the ways in which a host keeps others from a LUN while their commands run: LOGICAL UNIT RESET, TARGET WARM
-// RESET, PREEMPT AND ABORT of a reservation, RESERVE of the persistent kind and RESERVE(6), SANITIZE. The law: nothing of
-// those whom it keeps away lands on the LUN after it has answered.
-var fences = []string{"fence-reset", "fence-target", "fence-preempt", "fence-reserve", "fence-reserve6", "fence-sanitize"}
+// RESET, PREEMPT AND ABORT of a reservation, RESERVE of the persistent kind and RESERVE(6), SANITIZE; and how the administrator
+// keeps all away: the LUN leaves their maps. The law: nothing of those whom it keeps away lands on the LUN after it has answered.
+var fences = []string{"fence-reset", "fence-target", "fence-preempt", "fence-reserve", "fence-reserve6", "fence-sanitize", "fence-unmap"}
 
 // victim is the host whose reservation "fence-preempt" takes.
 func (g Group) victim() int { return (g.By + 1) % hosts }
@@ -152,7 +152,7 @@ func (r *run) prepare(g Group) error {
 	u := r.m.luns[g.On]
 	r.attentions(false)
 	switch g.End {
-	case "fence-reset", "fence-target":
+	case "fence-reset", "fence-target", "fence-unmap":
 		return nil
 	case "fence-sanitize":
 		if !u.excluded(g.By, false) {
@@ -199,6 +199,9 @@ func (r *run) raise(g Group, answered *bool) *running {
 		return manage(scsi.LogicalUnitReset)
 	case "fence-target":
 		return manage(scsi.TargetWarmReset)
+	case "fence-unmap":
+		r.tg.Remap(func() { r.tg.Unmap("", uint16(g.On)) }, func() { *answered = true })
+		return nil
 	case "fence-preempt":
 		c := Command{Op: "preempt", Host: g.By, LUN: g.On, Flags: 1, From: g.victim()}
 		cdb, list = prOut(c), prList(c)
@@ -293,7 +296,7 @@ func (r *run) nothingLands(g Group, ended func() bool) error {
 			w.barred = nil
 		}
 	}()
-	quiet := g.End == "fence-reset" || g.End == "fence-target" || g.End == "fence-sanitize"
+	quiet := g.End == "fence-reset" || g.End == "fence-target" || g.End == "fence-sanitize" || g.End == "fence-unmap"
 	before, err := r.contents(g.On)
 	if err != nil {
 		return err
@@ -326,6 +329,9 @@ func (r *run) lower(g Group, maybe map[int]map[uint64][]string) error {
 		for _, u := range r.m.luns {
 			u.legacy = -1
 		}
+	case "fence-unmap":
+		u.legacy = -1
+		return r.tg.Map("", uint16(g.On), r.exports[g.On])
 	case "fence-preempt":
 		u.keys[g.victim()], u.kind, u.holder = false, 0, -1
 		return r.reservation(g.By, "release", g.On, 1, 0)

@@ -277,6 +277,12 @@ func TestHeldGroups(t *testing.T) {
 	}
 }
 
+// unmaps takes the LUN of a unit away from all, and tells when nothing uses it by that any more.
+func unmaps(r *groups, w where, done func()) {
+	tg := r.g[w.g].tg
+	tg.Remap(func() { tg.Unmap("", uint16(w.v)) }, done)
+}
+
 // TestFencesOverGroups: what fences or removes a unit ends the copies of other groups that use it, before it
 // is answered; nothing lands there later.
 func TestFencesOverGroups(t *testing.T) {
@@ -292,6 +298,8 @@ func TestFencesOverGroups(t *testing.T) {
 		{"a reset of the destination, from the source's group", where{1, 0}, where{0, 0}, resets, "02 a/0d/01"},
 		{"the source's unit goes", where{0, 0}, where{1, 0}, func(r *groups, w where, done func()) { r.g[w.g].tg.RemoveUnit(r.g[w.g].units[w.v]); done() }, "02 a/0d/01"},
 		{"the destination's unit goes, from the source's group", where{1, 0}, where{0, 0}, func(r *groups, w where, done func()) { r.g[w.g].tg.RemoveUnit(r.g[w.g].units[w.v]); done() }, "02 a/0d/01"},
+		{"the source's LUN goes", where{0, 0}, where{1, 0}, unmaps, "02 a/0d/02"},
+		{"the destination's LUN goes, from the source's group", where{1, 0}, where{0, 0}, unmaps, "02 a/0d/02"},
 		{"the source is deleted", where{0, 0}, where{1, 0}, func(r *groups, w where, done func()) {
 			g := r.g[w.g]
 			g.tg.RemoveUnit(g.units[w.v])

@@ -345,6 +345,17 @@ func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *
 	return found, how
 }
 
+func (c *copying) without(_ *operation, x *server.ITL) sense.Code {
+	for _, g := range c.list.Segments[c.at:] {
+		for _, id := range [...]int{g.Src, g.Dst} {
+			if d := c.cscdOf(id); d != nil && d.x == x {
+				return sense.LUNNotSupported
+			}
+		}
+	}
+	return sense.NoSense
+}
+
 func (c *copying) farUnits() []farUnit { return c.list.farUnits() }
 
 func (c *copying) refuse(o *operation, by interruption) {

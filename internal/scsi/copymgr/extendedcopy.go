@@ -13,6 +13,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/copysource"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -51,7 +52,7 @@ const (
 func ExtendedCopy(t *server.Task) {
 	const longest = copylist.Header4 + copylist.MaxDescriptorBytes + copylist.CSCDLen + copylist.SegmentOffsetLen
 	// A list that is too long is still read as far as its header needs.
-	b, ok := t.Parameters(int(binary.BigEndian.Uint32(t.CDB[10:])), longest, copylist.Header)
+	b, ok := paramlist.Begin(t, int(binary.BigEndian.Uint32(t.CDB[10:])), longest, copylist.Header)
 	if !ok {
 		return
 	}

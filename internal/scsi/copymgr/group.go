@@ -46,7 +46,7 @@ type visitor struct {
 
 // ended hears what ended the guest.
 func (v *visitor) ended(e copysource.Ending) {
-	c := interruption{g: v, status: e.Status, why: e.Why}
+	c := interruption{g: v, status: e.Status, why: e.Why, gone: e.Gone}
 	v.home.tell(func() { v.mine.interrupt(c) })
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -97,6 +98,20 @@ func (m *Manager) Stop(w *server.Waiter, match func(*server.ITL) bool) {
 			o.stop()
 		}
 	}
+}
+
+// Unmap implements server.CopyManager.
+func (m *Manager) Unmap(x *server.ITL, w *server.Waiter) {
+	for _, o := range slices.Clone(m.operations) {
+		if o.x == x {
+			o.await(w)
+			o.stop()
+		} else if why := o.work.without(o, x); why != sense.NoSense {
+			o.await(w)
+			o.interrupt(interruption{u: x.Unit(), status: sam.StatusCheckCondition, why: why, gone: true})
+		}
+	}
+	m.read.Unmap(x, w)
 }
 
 // Drop implements server.CopyManager.

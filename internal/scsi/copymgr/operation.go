@@ -69,6 +69,9 @@ type copier interface {
 	// uses returns what the operation does with a unit, and by which I_T_L nexus: in the
 	// step that it is at, or in all that is left of it.
 	uses(o *operation, u *server.Unit, what server.Scope) (*server.ITL, server.Use)
+	// without tells why the operation, which came on another, cannot go on when an I_T_L nexus has left
+	// the LUN map; sense.NoSense means that it can.
+	without(o *operation, x *server.ITL) sense.Code
 	// refuse finishes the operation with what a unit that it uses says to it now.
 	refuse(o *operation, c interruption)
 }

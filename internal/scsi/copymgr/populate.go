@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -43,7 +44,7 @@ const (
 func tokenList(t *server.Task, head int) (b []byte, ranges []block.Range, ok bool) {
 	be := binary.BigEndian
 	const longest = writeHead + (copylist.MaxTokenRanges+1)*rangeLen
-	b, ok = t.Parameters(int(min(be.Uint32(t.CDB[10:]), 1<<30)), longest, head)
+	b, ok = paramlist.Begin(t, int(min(be.Uint32(t.CDB[10:]), 1<<30)), longest, head)
 	if !ok {
 		return nil, nil, false
 	}
@@ -178,6 +179,8 @@ func (p *populating) uses(o *operation, u *server.Unit, _ server.Scope) (*server
 	}
 	return nil, 0
 }
+
+func (p *populating) without(*operation, *server.ITL) sense.Code { return sense.NoSense }
 
 func (p *populating) refuse(o *operation, c interruption) {
 	o.finish(copyError, c.status, sense.Data{Code: c.why})

@@ -218,10 +218,18 @@ func (w *writing) uses(o *operation, u *server.Unit, _ server.Scope) (x *server.
 	return x, how
 }
 
+// without: who sees the token's unit no longer does not know the token any more.
+func (w *writing) without(o *operation, x *server.ITL) sense.Code {
+	if w.token != nil && w.token.Unit == x.Unit() && !o.x.Nexus().Sees(x.Unit()) {
+		return sense.TokenUnknown
+	}
+	return sense.NoSense
+}
+
 func (w *writing) refuse(o *operation, c interruption) {
 	w.end()
 	s := sense.Data{Code: c.why}
-	if c.why == sense.TokenRevoked {
+	if c.why == sense.TokenRevoked || c.why == sense.TokenUnknown {
 		s = sense.InList(c.why, writeToken)
 	}
 	o.finish(copyError, c.status, s)

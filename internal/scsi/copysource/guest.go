@@ -125,7 +125,7 @@ func (m *Store) unlocked(who Caller, is func(*Token) bool) (k *Token, x *server.
 // Serve carries out a step of the operation.
 func (g *Guest) Serve(q *Step, answer func(Reply)) {
 	refused := func(status byte, why sense.Code) {
-		answer(Reply{Status: block.Hardware, SAM: status, Sense: sense.Data{Code: why}})
+		answer(Reply{Status: block.Hardware, Gone: g.cut.Gone, SAM: status, Sense: sense.Data{Code: why}})
 	}
 	switch {
 	case g.cut.Status != sam.StatusGood:
@@ -185,7 +185,7 @@ func (g *Guest) returned(r *block.Request) {
 		case !ok:
 			out = Reply{Status: block.Unsupported, Gone: true}
 		case g.cut.Status != sam.StatusGood:
-			out = Reply{Status: block.Hardware, SAM: g.cut.Status, Sense: sense.Data{Code: g.cut.Why}}
+			out = Reply{Status: block.Hardware, Gone: g.cut.Gone, SAM: g.cut.Status, Sense: sense.Data{Code: g.cut.Why}}
 		case g.left:
 			out = Reply{Status: block.Gone, Gone: true}
 		default:
@@ -233,20 +233,33 @@ func (g *Guest) fence(u *server.Unit, w *server.Waiter, what server.Scope, verdi
 		return
 	}
 	status, why := verdict(g.x, g.x, how)
-	if status == sam.StatusGood {
-		return
+	if status != sam.StatusGood {
+		g.end(w, Ending{Status: status, Why: why})
 	}
+}
+
+// unmapped is Store.Unmap of a guest.
+func (g *Guest) unmapped(w *server.Waiter) {
+	why := sense.LUNNotSupported
+	if g.rest&server.UsesData != 0 { // who does not see its unit does not know a token
+		why = sense.TokenUnknown
+	}
+	g.end(w, Ending{Status: sam.StatusCheckCondition, Why: why, Gone: true})
+}
+
+// end ends the guest's part, and tells so. w, which may be nil, waits for a request that is under way.
+func (g *Guest) end(w *server.Waiter, why Ending) {
 	if g.under != nil {
 		if w != nil {
 			w.More()
 			g.waiters = append(g.waiters, w)
 		}
-		u.Cancel(&g.req)
+		g.x.Unit().Cancel(&g.req)
 	}
 	if g.cut.Status != sam.StatusGood {
 		return
 	}
-	g.cut = Ending{Status: status, Why: why}
+	g.cut = why
 	g.release()
 	g.ended(g.cut)
 }

@@ -43,6 +43,16 @@ func (m *Store) Fence(u *server.Unit, w *server.Waiter, what server.Scope, verdi
 	}
 }
 
+// Unmap ends the parts in operations elsewhere that use a unit by an I_T_L nexus that its nexus sees no longer; see
+// server.CopyManager.
+func (m *Store) Unmap(x *server.ITL, w *server.Waiter) {
+	for _, g := range m.present() {
+		if g.x == x {
+			g.unmapped(w)
+		}
+	}
+}
+
 // present returns the guests that have not left, in the order of their coming.
 func (m *Store) present() []*Guest {
 	return slices.DeleteFunc(slices.Clone(m.guests), func(g *Guest) bool { return g.left })
@@ -102,4 +112,5 @@ type Reply struct {
 type Ending struct {
 	Status byte
 	Why    sense.Code
+	Gone   bool // the initiator cannot reach the unit any more
 }

@@ -65,5 +65,5 @@ func CharacteristicsPage(_ *server.ITL, b []byte) []byte { return pages.AppendCh
 // ProvisioningPage makes the Logical Block Provisioning page.
 func ProvisioningPage(x *server.ITL, b []byte) []byte {
 	u := x.Unit()
-	return pages.AppendProvisioning(b, u.Info().Thin, u.ThresholdExponent())
+	return pages.AppendProvisioning(b, u.Info().Thin, u.Pool().Exponent(u.Shift()))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/erase"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -42,7 +43,7 @@ func Sanitize(t *server.Task) {
 			t.Fault(sense.InCDB(7, 7))
 			return
 		}
-		b, ok := t.Parameters(n, n, overwriteHeader)
+		b, ok := paramlist.Begin(t, n, n, overwriteHeader)
 		if !ok {
 			return
 		}
@@ -110,7 +111,7 @@ func FormatUnit(t *server.Task) {
 	if t.CDB[1]&formatLong != 0 {
 		head = formatLongHead
 	}
-	if _, ok := t.Parameters(head, head, head); !ok { // the CDB says of no length
+	if _, ok := paramlist.Begin(t, head, head, head); !ok { // the CDB says of no length
 		return
 	}
 	b := sgl.Joined(t.DataOut, formatLongHead+formatInitHead+int(u.BlockSize()))

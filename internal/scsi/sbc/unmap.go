@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -24,7 +25,7 @@ func Unmap(t *server.Task) {
 	be := binary.BigEndian
 	anchor := t.CDB[1]&1 != 0
 	n := int(be.Uint16(t.CDB[7:]))
-	b, ok := t.Parameters(n, n, unmapHeader)
+	b, ok := paramlist.Begin(t, n, n, unmapHeader)
 	if !ok {
 		return
 	}

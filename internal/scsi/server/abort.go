@@ -1,5 +1,5 @@
 // How a task ends before its time: by a task management function, by another nexus's PREEMPT AND
-// ABORT, or because its unit goes away. What a device or the front end has is withdrawn where
+// ABORT, or because its LUN goes away. What a device or the front end has is withdrawn where
 // that is possible, and else runs to its end first; everything else ends at once.
 
 package server
@@ -43,9 +43,14 @@ func (st *taskState) Withdraw() {
 	st.u.dev.Cancel(&st.req)
 }
 
-// expel ends a task because its unit is removed.
-func (t *Task) expel() {
-	switch st := &t.state; st.phase {
+// expel ends a task because its LUN has gone. w, which may be nil, waits for its end.
+func (t *Task) expel(w *Waiter) {
+	st := &t.state
+	if w != nil && st.phase != completed {
+		w.More()
+		st.waiters = append(st.waiters, w)
+	}
+	switch st.phase {
 	case delayed, aborting, completed: // it ends, or has ended, without help
 	case atDevice:
 		st.Withdraw()

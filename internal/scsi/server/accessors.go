@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 // Exec returns the target's executor.
@@ -46,6 +47,9 @@ func (u *Unit) Device() block.Device { return u.dev }
 
 // Info returns what the device says of itself. It must not be changed.
 func (u *Unit) Info() *block.Info { return &u.info }
+
+// Pool returns what the device knows of its pool.
+func (u *Unit) Pool() *threshold.Pool { return &u.pool }
 
 // Blocks returns the capacity in logical blocks.
 func (u *Unit) Blocks() uint64 { return u.blocks }

@@ -21,7 +21,7 @@ func (t *Task) run() {
 		t.End(sam.StatusBusy)
 		return
 	}
-	if st.u.removed { // while the task was delayed
+	if st.itl.gone { // while the task was delayed
 		t.Check(sense.LUNNotSupported)
 		return
 	}

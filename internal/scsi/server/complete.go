@@ -20,6 +20,10 @@ func requestDone(req *block.Request) {
 		return
 	}
 	st.to(enabled)
+	if req.Status == block.Cancelled && st.itl.gone {
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	if req.Status != block.OK {
 		status, s := st.u.Outcome(req)
 		if status == sam.StatusCheckCondition {
@@ -31,6 +35,14 @@ func requestDone(req *block.Request) {
 	}
 	st.u.Wrote(req.Op)
 	st.then(t)
+}
+
+// Wrote is called when a request of this kind has ended well: hosts are notified when the pool has
+// become fuller than the soft threshold. What gives space back changes nothing, the next write sees it.
+func (u *Unit) Wrote(op block.Op) {
+	if op.TakesSpace() && u.pool.Crossed() {
+		u.Establish(sense.UAThreshold, nil)
+	}
 }
 
 // Outcome turns the status of a request into a SAM status and sense data.
@@ -98,6 +110,10 @@ func (t *Task) EndOutsourced(samStatus byte, s sense.Data, counted bool) {
 		return
 	}
 	st.to(enabled)
+	if samStatus != sam.StatusGood && st.itl.gone {
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	if samStatus == sam.StatusCheckCondition {
 		t.Fault(s)
 		return

@@ -5,12 +5,20 @@
 
 package server
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Submit hands the task's request to the unit's device; then is called when it
-// has ended with OK. Any other outcome ends the task.
+// has ended with OK. Any other outcome ends the task. A command of many steps ends here when its LUN
+// has gone: nothing of it begins any more.
 func (t *Task) Submit(then func(*Task)) {
 	st := &t.state
+	if st.itl.gone {
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	st.to(atDevice)
 	st.then = then
 	st.req.Ctx = t

@@ -11,8 +11,8 @@ import (
 )
 
 // CopyManager is the copy manager as the rest of the target knows it: it has operations that use
-// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence and Stop
-// are called when all requests are with their devices, so that each can be withdrawn there.
+// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence, Stop and
+// Unmap are called when all requests are with their devices, so that each can be withdrawn there.
 type CopyManager interface {
 	// Fence ends the operations that use the unit and for which verdict has another status than
 	// GOOD: they get that from the unit. w, which may be nil, waits for them.
@@ -20,6 +20,9 @@ type CopyManager interface {
 	// Stop stops the operations that came on an I_T_L nexus that matches and whose command has
 	// ended; those that have a task end with it. w waits for all of them.
 	Stop(w *Waiter, match func(*ITL) bool)
+	// Unmap ends the operations that came on an I_T_L nexus that its nexus sees no longer, or that use
+	// its unit by it. w, which may be nil, waits for them.
+	Unmap(x *ITL, w *Waiter)
 	// Drop stops the operations of the I_T_L nexus that have no task any more, and forgets all its
 	// results.
 	Drop(x *ITL)
@@ -63,9 +66,10 @@ type Outsourced interface {
 // noCopies is the copy manager of a target without one.
 type noCopies struct{}
 
-// Fence, Stop, Drop, Revoke and Offloads find nothing.
+// Fence, Stop, Unmap, Drop, Revoke and Offloads find nothing.
 func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict) {}
 func (noCopies) Stop(*Waiter, func(*ITL) bool)        {}
+func (noCopies) Unmap(*ITL, *Waiter)                  {}
 func (noCopies) Drop(*ITL)                            {}
 func (noCopies) Revoke(*Unit)                         {}
 func (noCopies) Offloads(out []Offload) []Offload     { return out }

@@ -1,6 +1,5 @@
-// What a handler works with: what it reads of its task, the parameter list that came, the parameter
-// data and the sense data that it answers, and how it waits. Whatever ends a task goes through End
-// (complete.go).
+// What a handler works with: what it reads of its task, the parameter data and the sense data that it
+// answers, and how it waits. Whatever ends a task goes through End (complete.go).
 
 package server
 
@@ -37,43 +36,6 @@ func (t *Task) Arrived() uint64 { return t.state.arrived }
 
 // Aborting reports whether the task was aborted and ends when nobody else has it any more.
 func (t *Task) Aborting() bool { return t.state.phase == aborting }
-
-// List gathers a parameter list of n bytes from Data-Out; ok is false, and the
-// task has ended, when less came.
-func (t *Task) List(n int) (b []byte, ok bool) {
-	t.OutTotal = n
-	if n > 0 && block.VecLen(t.DataOut) < n {
-		t.Check(sense.ParameterListLength)
-		return nil, false
-	}
-	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
-		return t.DataOut[0][:n], true
-	}
-	b = make([]byte, 0, n)
-	for _, v := range t.DataOut {
-		b = append(b, v[:min(len(v), n-len(b))]...)
-	}
-	return b, true
-}
-
-// Parameters begins a command whose parameter list has n bytes: it gathers the list, at most
-// longest bytes of it, of which the first head must have come. ok is false when the task has
-// ended: well when there is no list, else with PARAMETER LIST LENGTH ERROR.
-func (t *Task) Parameters(n, longest, head int) (b []byte, ok bool) {
-	if n == 0 {
-		t.Good()
-		return nil, false
-	}
-	if b, ok = t.List(min(n, longest)); !ok {
-		return nil, false
-	}
-	t.OutTotal = n
-	if len(b) < head {
-		t.Check(sense.ParameterListLength)
-		return nil, false
-	}
-	return b, true
-}
 
 // Reply is Data-In that a handler builds; a command answers at most what its
 // allocation length allows.

@@ -6,6 +6,7 @@ package server
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -23,16 +24,26 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 		return
 	}
 	x := n.lookup(lun)
-	if x == nil {
-		t.call(func() { done(sam.TMFNoLUN) })
+	answer := sam.TMFComplete
+	w := NewWaiter(func() { done(answer) })
+	left := false // what came by the LUN before another unit, or none, was there, and still runs
+	switch i, ok := names.ParseLUN(lun); fn {
+	case sam.AbortTask, sam.AbortTaskSet, sam.ClearTaskSet, sam.LogicalUnitReset:
+		left = ok && n.abortLeft(w, func(k *Task) bool { return int(k.state.itl.lun) == i && (fn != sam.AbortTask || k.Tag == tag) })
+	}
+	if x == nil { // so no more of the unit is reset than that
+		if !left || fn != sam.AbortTask && fn != sam.AbortTaskSet {
+			answer = sam.TMFNoLUN
+		}
+		w.Less(t)
 		return
 	}
 	u := x.u
-	answer := sam.TMFComplete
-	w := NewWaiter(func() { done(answer) })
 	switch fn {
 	case sam.AbortTask:
-		answer = sam.TMFNoTask
+		if !left {
+			answer = sam.TMFNoTask
+		}
 		u.AbortWhere(w, n, func(k *Task) bool {
 			if k.Tag != tag || k.state.itl != x {
 				return false
@@ -98,6 +109,7 @@ func (t *Target) resetAll(n *Nexus, fn sam.TMF, done func(sam.TMFResponse)) {
 			t.comeUp(n)
 		}
 	})
+	n.abortLeft(w, func(*Task) bool { return true })
 	for _, x := range n.luns {
 		if x == nil {
 			continue
@@ -117,18 +129,5 @@ func (t *Target) comeUp(by *Nexus) {
 		if m.onReset != nil && (m == by || slices.ContainsFunc(m.luns, shares)) {
 			m.onReset()
 		}
-	}
-}
-
-// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are
-// yet to begin: for a front end that keeps reservations itself, and knows that one fenced the
-// unit, but not whose copies they are.
-func (n *Nexus) EndCopies(lun uint64) {
-	t := n.t
-	t.Enter()
-	defer t.Leave()
-	if x := n.lookup(lun); x != nil {
-		x.u.Shut(func(*Nexus) bool { return true })
-		x.u.Fence(nil, Rest, Aborts)
 	}
 }

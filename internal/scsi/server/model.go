@@ -18,6 +18,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 // Target is a SCSI target device: its logical units, and which of them each
@@ -31,6 +32,7 @@ type Target struct {
 	units      []*Unit // in the order of AddUnit
 	maps       names.LUNMaps[*Unit]
 	nexuses    []*Nexus    // in the order of OpenNexus
+	remapping  bool        // Map and Unmap only change the maps (unmap.go)
 	detached   []*ITL      // that are gone, of which tasks may be left
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators
@@ -60,23 +62,22 @@ type Target struct {
 // Unit is a logical unit: a block.Device with SCSI state. All of its state survives a loss of any
 // I_T nexus; what belongs to one is in itl.
 type Unit struct {
-	t           *Target
-	dev         block.Device
-	provisioner provisioner // dev, if it knows how full its pool is
-	opt         UnitOptions
-	info        block.Info // of dev, renewed by its events
-	blocks      uint64     // capacity in logical blocks
-	shift       uint8      // log2 of sectors per logical block
-	names       []names.Designator
-	itls        []*ITL // in the order in which nexuses saw the unit
-	removed     bool   // it stays so
-	powerOn     uint64 // the number of its last loss of power, or 0
+	t       *Target
+	dev     block.Device
+	pool    threshold.Pool // of dev, if that knows it
+	opt     UnitOptions
+	info    block.Info // of dev, renewed by its events
+	blocks  uint64     // capacity in logical blocks
+	shift   uint8      // log2 of sectors per logical block
+	names   []names.Designator
+	itls    []*ITL // in the order in which nexuses saw the unit
+	removed bool   // it stays so
+	powerOn uint64 // the number of its last loss of power, or 0
 
 	taskSet
 
 	mode, savedMode pages.Mode // current and saved values of the mode pages
 	label           Label      // written by hosts
-	overThreshold   bool       // the pool's use is above the soft threshold
 	medium          Medium     // ejected or not
 	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
@@ -121,6 +122,7 @@ type ITL struct {
 	lun     uint16
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
+	gone    bool             // it has left its nexus's LUNs, or that is lost; it stays so
 	stats   *counters.Host
 	tasks   int // in the unit's task set
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
@@ -183,7 +185,7 @@ func (n *Nexus) SetsGroups() bool {
 }
 
 // Attached reports whether the nexus still sees the unit at this LUN.
-func (x *ITL) Attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
+func (x *ITL) Attached() bool { return !x.u.removed && !x.n.closed && !x.gone }
 
 // Registrant returns the names by which registrations know the nexus.
 func (n *Nexus) Registrant() reservation.Nexus {

@@ -21,7 +21,7 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.initiators.Named(initiator),
 		portNumber: t.ports.Number(port)}
 	t.nexuses = append(t.nexuses, n)
-	n.remap()
+	n.remap(nil)
 	absence, left := t.ports.Left(port)
 	for _, x := range n.luns {
 		if x != nil {
@@ -41,8 +41,8 @@ func (t *Target) OpenFabricNexus(name string) *Nexus {
 }
 
 // remap makes n.luns what the LUN map says and raises REPORTED LUNS DATA HAS
-// CHANGED when that is something else than before.
-func (n *Nexus) remap() {
+// CHANGED when that is something else than before. It appends what has gone, whose tasks remain.
+func (n *Nexus) remap(gone []*ITL) []*ITL {
 	want := n.t.maps.Of(n.initiator)
 	changed := false
 	for lun := range max(len(want), len(n.luns)) {
@@ -60,6 +60,7 @@ func (n *Nexus) remap() {
 		changed = true
 		if old != nil {
 			old.detach()
+			gone = append(gone, old)
 		}
 		n.luns[lun] = nil
 		if u != nil {
@@ -71,6 +72,7 @@ func (n *Nexus) remap() {
 	if changed {
 		n.raise(sense.UALUNsChanged)
 	}
+	return gone
 }
 
 // raise raises ua for all units of the nexus.
@@ -92,6 +94,7 @@ func (n *Nexus) AccessChanged() { n.raise(sense.UAAccess) }
 // I_T nexus loss ends (SAM-5 6.3.4).
 func (x *ITL) detach() {
 	u := x.u
+	x.gone = true
 	u.itls = slices.DeleteFunc(u.itls, func(y *ITL) bool { return y == x })
 	u.t.detached = append(slices.DeleteFunc(u.t.detached, func(y *ITL) bool { return y.tasks == 0 }), x)
 	if u.spc2Holder == x {
@@ -100,8 +103,8 @@ func (x *ITL) detach() {
 	u.t.copies.Drop(x)
 }
 
-// Close ends the nexus (I_T nexus loss): its tasks are aborted, done is called
-// when the last of them has ended.
+// Close ends the nexus (I_T nexus loss): its tasks are aborted, those too whose LUN it sees no
+// longer. done is called when the last of them has ended.
 func (n *Nexus) Close(done func()) {
 	t := n.t
 	t.Enter()
@@ -118,6 +121,7 @@ func (n *Nexus) Close(done func()) {
 			x.u.AbortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
+	n.abortLeft(w, func(*Task) bool { return true })
 	t.StopCopies(w, func(x *ITL) bool { return x.n == n })
 	var unheard []uint16
 	for _, x := range n.luns {

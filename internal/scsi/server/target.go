@@ -10,7 +10,6 @@ package server
 
 import (
 	"cmp"
-	"fmt"
 	"math/bits"
 	"slices"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 // NewTarget makes a target without units and without a copy manager, which serves these commands.
@@ -41,8 +41,7 @@ func NewTarget(opt Options, all *Commands) *Target {
 
 // AddUnit makes a logical unit of dev. No initiator sees it yet.
 func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
-	u := &Unit{t: t, dev: dev, opt: opt}
-	u.provisioner, _ = dev.(provisioner)
+	u := &Unit{t: t, dev: dev, pool: threshold.Of(dev), opt: opt}
 	u.refresh()
 	u.limit = cmp.Or(opt.MaxTasks, defaultMaxTasks)
 	u.names = names.UnitDesignators(u.info.NAA, u.info.Serial, t.opt.Vendor)
@@ -129,47 +128,12 @@ func (t *Target) RemoveUnit(u *Unit) {
 	}
 	u.stats.Detach()
 	t.copies.Revoke(u)
-	t.maps.Remove(u)
-	t.remap()
-	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 	u.Fence(nil, Rest, func(_, _ *ITL, _ Use) (byte, sense.Code) {
 		return sam.StatusCheckCondition, sense.LUNNotSupported
 	})
-	u.paused++
-	for _, x := range u.tasks() {
-		x.expel()
-	}
-	u.paused--
-}
-
-// Map makes u visible as lun to the named initiator; the empty name stands for
-// every initiator that has no map of its own. Unmap takes it away. Both raise
-// REPORTED LUNS DATA HAS CHANGED on the nexuses concerned.
-func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
-	if lun > names.MaxLUN {
-		return fmt.Errorf("LUN %d is above %d", lun, names.MaxLUN)
-	}
-	if u.removed {
-		return fmt.Errorf("unit %s is removed", u.info.Name)
-	}
-	if v := t.maps.Set(initiator, lun, u); v != nil {
-		return fmt.Errorf("LUN %d is already %s", lun, v.info.Name)
-	}
-	t.remap()
-	return nil
-}
-
-// Unmap takes lun out of the initiator's map.
-func (t *Target) Unmap(initiator string, lun uint16) {
-	if t.maps.Clear(initiator, lun) {
-		t.remap()
-	}
-}
-
-func (t *Target) remap() {
-	for _, n := range t.nexuses {
-		n.remap()
-	}
+	t.maps.Remove(u)
+	t.remap(nil)
+	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 }
 
 // Visible reports whether the initiator has any LUN here: a front end uses it to

@@ -100,6 +100,7 @@ var steps = []struct {
 	want string
 }{
 	{"a READ", func(l *lives) { l.read(sam.AttrSimple) }, "at the device"},
+	{"a READ ends", func(l *lives) { l.read(sam.AttrSimple); l.dev.finish() }, "idle"},
 	{"an ORDERED one waits", func(l *lives) { l.read(sam.AttrSimple); l.read(sam.AttrOrdered) }, "at the device, dormant"},
 	{"what waits is aborted", func(l *lives) { l.read(sam.AttrSimple); l.read(sam.AttrOrdered); l.abortAll() }, "aborting, completed"},
 	{"no unit", func(l *lives) { l.read(sam.AttrSimple); l.submit(5, sam.AttrSimple, 0, 0, 0, 0, 0, 0) }, "at the device, completed"},

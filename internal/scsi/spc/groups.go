@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -32,7 +33,7 @@ func SetGroups(t *server.Task) {
 		t.Check(sense.ParameterListLength)
 		return
 	}
-	b, ok := t.List(int(n))
+	b, ok := paramlist.Of(t, int(n))
 	if !ok {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -59,7 +60,7 @@ func SetIdentifyingInformation(t *server.Task) {
 		t.Fault(sense.InCDB(6, 7))
 		return
 	}
-	b, ok := t.List(int(n))
+	b, ok := paramlist.Of(t, int(n))
 	if !ok {
 		return
 	}
@@ -109,7 +110,7 @@ func SetTimestamp(t *server.Task) {
 		t.Check(sense.ParameterListLength)
 		return
 	}
-	b, ok := t.List(timestampLen)
+	b, ok := paramlist.Of(t, timestampLen)
 	if !ok {
 		return
 	}

@@ -27,7 +27,9 @@ type changeKeeper interface {
 // logs describes what the log pages say to an I_T nexus.
 func logs(u *server.Unit, n *server.Nexus) pages.Logs {
 	d := pages.Logs{Cycles: u.Medium().Cycles}
-	d.Used, d.Available, d.Provisioned = u.Provisioned()
+	if u.Info().Thin {
+		d.Used, d.Available, d.Provisioned = u.Pool().Sets()
+	}
 	if k, ok := u.Device().(changeKeeper); ok && u.Target().Options().Random != nil {
 		d.Changes = func() pages.Changes {
 			c := pages.Changes{Base: u.Target().GenerationBase(), Shift: u.Shift()}

@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/scsi/pages"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
+	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 func modes(u *server.Unit) pages.Modes {
 	d := pages.Modes{Current: u.Mode(), Saved: u.SavedMode(), Saves: u.CanSave(), WriteProtected: u.WriteProtected(),
 		Blocks: u.Blocks(), BlockSize: uint32(u.BlockSize())}
-	if used, available, ok := u.Provisioned(); ok {
-		d.Threshold, d.HasThreshold = uint32((uint64(used)+uint64(available))*server.SoftThreshold/100), true
+	if used, available, ok := u.Pool().Sets(); ok && u.Info().Thin {
+		d.Threshold, d.HasThreshold = uint32((uint64(used)+uint64(available))*threshold.Soft/100), true
 	}
 	return d
 }
@@ -70,7 +72,7 @@ func ModeSelect(t *server.Task) {
 		t.Fault(sense.InCDB(1, 4))
 		return
 	}
-	b, ok := t.Parameters(n, n, pages.ModeHead(short))
+	b, ok := paramlist.Begin(t, n, n, pages.ModeHead(short))
 	if !ok {
 		return
 	}

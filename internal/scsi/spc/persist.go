@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/paramlist"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -55,7 +56,7 @@ func PersistentReserveOut(t *server.Task) {
 		t.Check(sense.ParameterListLength)
 		return
 	}
-	b, ok := t.List(int(n))
+	b, ok := paramlist.Of(t, int(n))
 	if !ok {
 		return
 	}
