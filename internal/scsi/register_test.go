@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -86,6 +87,62 @@ func TestSpecifiedPortsAreNotOthersToChange(t *testing.T) {
 			_, got = r.run(r.a, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
 			r.wants("the stranger's WRITE", got, 0x18000000)
 		})
+	}
+}
+
+// TestNamesThatCannotLogIn: what TransportIDs name is saved, so names are those by which initiators
+// can log in. Others would fill the array's objects, which all units' states are a part of.
+func TestNamesThatCannotLogIn(t *testing.T) {
+	r, k := savingRig(t)
+	for name, port := range map[string]string{
+		"of control characters": "iqn.2026-11.org.example:" + strings.Repeat("\x01", 8000) + ",i,0x1",
+		"too long":              "iqn.2026-11.org.example:" + strings.Repeat("x", 200) + ",i,0x1",
+		"no UTF-8":              "iqn.2026-11.org.example:\xff,i,0x1",
+		"empty":                 ",i,0x1",
+	} {
+		r.wants(name, r.specify(r.a, 0, 0xA, 1, port), 0x02052600)
+	}
+	if list, _ := r.keys(); len(list) != 0 || k.calls != 0 {
+		t.Errorf("the keys are %x, saved %d times", list, k.calls)
+	}
+	longest := "iqn.2026-11.org.example:" + strings.Repeat("x", 199) + ",i,0x1"
+	r.wants("the longest name", r.specify(r.a, 0, 0xA, 1, longest), 0)
+	_, c := r.run(r.a, 0, prOut(1, 1), prList(0xA, 0, 0))
+	r.wants("RESERVE", c, 0)
+	move := func(port string) int {
+		id := wireID(port)
+		list := append(prList(0xA, 0xC, 0), id...)
+		list[19] = 1 // RELATIVE TARGET PORT IDENTIFIER
+		binary.BigEndian.PutUint32(list[20:], uint32(len(id)))
+		cdb := prOut(7, 0)
+		binary.BigEndian.PutUint32(cdb[5:], uint32(len(list)))
+		_, c := r.run(r.a, 0, cdb, list)
+		return c
+	}
+	r.wants("REGISTER AND MOVE to a name that is too long", move(strings.Replace(longest, "x", "xx", 1)), 0x02052600)
+	r.wants("REGISTER AND MOVE to the longest name", move(longest), 0)
+}
+
+// TestSavedNamesThatCannotLogIn: what was saved of such names before they were refused does not keep a
+// unit from its state, and whoever is registered removes it.
+func TestSavedNamesThatCannotLogIn(t *testing.T) {
+	exec := &block.Virtual{}
+	odd := strings.Repeat(`\u0001`, 8000)
+	k := &keeper{exec: exec, state: fmt.Appendf(nil, `{"pr":{"generation":3,"type":5,"holder":1,"registrations":[`+
+		`{"port":"%s,i,0x1","target_port":1,"key":"7"},{"port":"%s,i,0x000000000001","target_port":1,"key":"10"}]}}`, odd, initiatorA)}
+	r := life(t, k, scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true)))
+	if list, _ := r.keys(); !slices.Equal(list, []uint64{7, 10}) {
+		t.Errorf("the keys are %x", list)
+	}
+	in, c := r.run(r.a, 0, []byte{0x5E, 3, 0, 0, 0, 0, 0, 0x40, 0, 0}, nil)
+	r.wants("READ FULL STATUS", c, 0)
+	if in.InTotal < 8000 {
+		t.Errorf("%d bytes of full status", in.InTotal)
+	}
+	_, c = r.run(r.a, 0, prOut(4, 5), prList(10, 7, 0)) // PREEMPT
+	r.wants("PREEMPT", c, 0)
+	if len(k.state) > 500 {
+		t.Errorf("%d bytes are kept", len(k.state))
 	}
 }
 
