@@ -166,7 +166,5 @@ func Synchronize(t *server.Task) {
 	if !inRange(t, lba, n) {
 		return
 	}
-	r := t.Request()
-	r.Op, r.Origin, r.Flags, r.Range = block.OpFlush, block.OriginHost, 0, block.Range{}
-	t.Submit((*server.Task).Good)
+	submitFlush(t, (*server.Task).Good)
 }

@@ -97,7 +97,7 @@ func (t *Task) mediumReady(row *Command) bool {
 	if row.Flags&NeedMedium == 0 {
 		return true
 	}
-	if c := u.medium.NotReady(); c != sense.NoSense {
+	if c := u.medium.NotReady; c != sense.NoSense {
 		t.Check(c)
 		return false
 	}
