@@ -266,3 +266,41 @@ func TestPreemptThatIsAborted(t *testing.T) {
 		t.Errorf("after power loss the reservations are %s; they were %s", got, now)
 	}
 }
+
+// TestConflictAndAttentions: a host hears of a power-on, a reset or the loss of its nexus before it hears of
+// a conflict, of anything else after it (SAM-5 5.3.3).
+func TestConflictAndAttentions(t *testing.T) {
+	exec := &block.Virtual{}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r := life(t, &keeper{exec: exec}, dev)
+	_, c := r.run(r.a, 0, prOut(6, 0), prList(0, 0xA, 0))
+	r.wants("REGISTER", c, 0)
+	_, c = r.run(r.a, 0, prOut(1, 3), prList(0xA, 0, 0)) // Exclusive Access
+	r.wants("RESERVE", c, 0)
+	read, inquiry := scsitest.CDB(0x28, 0, 1), []byte{0x12, 0, 0, 0, 96, 0}
+	const conflict = 0x18000000
+	hears := func(what string, first int) {
+		t.Helper()
+		_, c := r.run(r.b, 0, inquiry, nil)
+		r.wants(what+", INQUIRY", c, 0)
+		for _, want := range []int{first, conflict} {
+			_, c = r.run(r.b, 0, read, nil)
+			r.wants(what, c, want)
+		}
+	}
+	r.b = r.tg.OpenNexus(initiatorB, initiatorB+",i,0x2", 1)
+	hears("a new port", 0x02062900)
+	dev.Change(block.EventPowerLoss, func(*block.Info) {})
+	hears("a power-on", 0x02062900)
+	r.a.Manage(scsi.LogicalUnitReset, 0, 0, func(scsi.TMFResponse) {})
+	hears("a reset", 0x02062903)
+	r.b.Close(func() {})
+	exec.RunUntil(exec.Now() + 1_000_000)
+	r.b = r.tg.OpenNexus(initiatorB, initiatorB+",i,0x2", 1)
+	hears("a nexus loss", 0x02062907)
+	dev.Change(block.EventCapacity, func(i *block.Info) { i.Sectors *= 2 })
+	hears("another capacity", conflict)
+	_, c = r.run(r.b, 0, tur, nil)
+	r.wants("a command that does not conflict", c, 0x02062A09)
+	hears("nothing", conflict)
+}
