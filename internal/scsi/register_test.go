@@ -304,3 +304,30 @@ func TestConflictAndAttentions(t *testing.T) {
 	r.wants("a command that does not conflict", c, 0x02062A09)
 	hears("nothing", conflict)
 }
+
+// TestPreemptAndAbortAllows: PREEMPT AND ABORT is PREVENT=0 of the hosts that it preempts (SPC-4 5.12.11.5), and
+// of no others; PREEMPT is not.
+func TestPreemptAndAbortAllows(t *testing.T) {
+	prevent, eject := []byte{0x1E, 0, 0, 0, 1, 0}, []byte{0x1B, 0, 0, 0, 2, 0}
+	for _, c := range []struct {
+		sa         byte
+		who, third bool // who prevent it
+		want       int
+	}{{4, true, false, 0x02055302}, {5, true, false, 0}, {5, true, true, 0x02055302}, {5, false, true, 0x02055302}} {
+		r := newRig(t)
+		others := r.login("iqn.2026-11.org.example:host-c")
+		run := func(n *scsi.Nexus, cdb, out []byte) int { _, c := r.run(n, scsitest.Removable, cdb, out); return c }
+		r.wants("REGISTER", run(r.a, prOut(0, 0), prList(0, 0xA, 0)), 0)
+		r.wants("REGISTER", run(r.b, prOut(0, 0), prList(0, 0xB, 0)), 0)
+		if c.who {
+			r.wants("PREVENT", run(r.b, prevent, nil), 0)
+		}
+		if c.third {
+			r.wants("PREVENT", run(others, prevent, nil), 0)
+		}
+		r.wants("PREEMPT", run(r.a, prOut(c.sa, 1), prList(0xA, 0xB, 0)), 0)
+		if got := run(r.a, eject, nil); got != c.want {
+			t.Errorf("%+v: eject ends %08x", c, got)
+		}
+	}
+}
