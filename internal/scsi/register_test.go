@@ -331,3 +331,42 @@ func TestPreemptAndAbortAllows(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerationAfterPowerOn: PRGENERATION is 0 after a power-on, whatever else of a reservation survives it (SPC-4, READ
+// KEYS). A process that takes over what had its power all the time goes on with it.
+func TestGenerationAfterPowerOn(t *testing.T) {
+	exec := &block.Virtual{}
+	k := &keeper{exec: exec}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r := life(t, k, dev)
+	for key := range uint64(3) {
+		_, c := r.run(r.a, 0, prOut(0, 0), prList(key, key+1, 1)) // APTPL
+		r.wants("REGISTER", c, 0)
+	}
+	generation := func(what string, survived bool, want uint32) {
+		t.Helper()
+		state, err := scsi.ParseUnitState(k.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec, Survived: survived})}
+		if err := r.tg.Map("", 0, r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: k.save})); err != nil {
+			t.Fatal(err)
+		}
+		r.a = r.login(initiatorA)
+		if list, got := r.keys(); got != want || !slices.Equal(list, []uint64{3}) {
+			t.Errorf("%s: generation %d, keys %x; want %d and 3", what, got, list, want)
+		}
+		if survived {
+			return
+		}
+		_, c := r.run(r.a, 0, prOut(0, 0), prList(3, 3, 1))
+		r.wants("REGISTER", c, 0)
+		if _, got := r.keys(); got != want+1 {
+			t.Errorf("%s: generation %d after a REGISTER", what, got)
+		}
+	}
+	generation("another process", true, 3)
+	generation("a power-on", false, 0)
+	generation("another process then", true, 1)
+}
