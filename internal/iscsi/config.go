@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -215,9 +214,6 @@ func newTarget(c TargetConfig) (*target, error) {
 func (t *target) allows(initiator string) bool {
 	return t.allowed == nil || t.allowed[FoldName(initiator)]
 }
-
-// FoldName returns the form in which iSCSI names are compared (RFC 7143 4.2.7.1).
-func FoldName(name string) string { return strings.ToLower(name) }
 
 func validName(name string) bool { return CheckName(name) == nil }
 

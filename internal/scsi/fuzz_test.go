@@ -94,7 +94,7 @@ func FuzzLists(f *testing.F) {
 	f.Add(uint8(1), []byte{0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0, 0})
 	f.Add(uint8(2), []byte{0, 0, 0, 8, 0, 0, 32, 0, 0, 0, 2, 0, 0x0A, 10, 6, 0x10, 8, 0x40, 0, 0, 0, 0, 0, 0})
 	f.Add(uint8(5), make([]byte, 24))
-	f.Add(uint8(4), append(append(make([]byte, 20), 8, 0, 0, 0, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...)) // SPEC_I_PT
+	f.Add(uint8(4), append(append(make([]byte, 20), 8, 0, 0, 0, 0, 0, 0, 0x1C), "\x45\x00\x00\x18iqn.2026-01.a:b,i,0x12\x00\x00"...)) // SPEC_I_PT
 	f.Add(uint8(6), scsitest.CopyList4(1, 0, scsitest.Immed4, [][]byte{cscd}, [][]byte{scsitest.Segment02(0, 0xFFFF, 5, 1, 9, true)}))
 	f.Add(uint8(7), scsitest.PopulateList(3, 60, 0x00800000, scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
 	f.Add(uint8(8), scsitest.WriteTokenList(3, 1, make([]byte, 512), scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
@@ -102,7 +102,7 @@ func FuzzLists(f *testing.F) {
 	f.Add(uint8(9), []byte{0x82, 0, 0, 3, 1, 2, 3})
 	f.Add(uint8(10), []byte{0, 0x88, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD})
 	f.Add(uint8(11), []byte{0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0xAB})
-	f.Add(uint8(12), append(append(make([]byte, 18), 0, 1, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...))
+	f.Add(uint8(12), append(append(make([]byte, 18), 0, 1, 0, 0, 0, 0x1C), "\x45\x00\x00\x18iqn.2026-01.a:b,i,0x12\x00\x00"...))
 	f.Add(uint8(14), []byte{0, 0, 0, 0, 1, 0, 0, 1})
 	f.Add(uint8(15), []byte{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 0})
 	f.Fuzz(func(t *testing.T, which uint8, list []byte) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -86,6 +87,62 @@ func TestSpecifiedPortsAreNotOthersToChange(t *testing.T) {
 			_, got = r.run(r.a, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
 			r.wants("the stranger's WRITE", got, 0x18000000)
 		})
+	}
+}
+
+// TestNamesThatCannotLogIn: what TransportIDs name is saved, so names are those by which initiators
+// can log in. Others would fill the array's objects, which all units' states are a part of.
+func TestNamesThatCannotLogIn(t *testing.T) {
+	r, k := savingRig(t)
+	for name, port := range map[string]string{
+		"of control characters": "iqn.2026-11.org.example:" + strings.Repeat("\x01", 8000) + ",i,0x1",
+		"too long":              "iqn.2026-11.org.example:" + strings.Repeat("x", 200) + ",i,0x1",
+		"no UTF-8":              "iqn.2026-11.org.example:\xff,i,0x1",
+		"empty":                 ",i,0x1",
+	} {
+		r.wants(name, r.specify(r.a, 0, 0xA, 1, port), 0x02052600)
+	}
+	if list, _ := r.keys(); len(list) != 0 || k.calls != 0 {
+		t.Errorf("the keys are %x, saved %d times", list, k.calls)
+	}
+	longest := "iqn.2026-11.org.example:" + strings.Repeat("x", 199) + ",i,0x1"
+	r.wants("the longest name", r.specify(r.a, 0, 0xA, 1, longest), 0)
+	_, c := r.run(r.a, 0, prOut(1, 1), prList(0xA, 0, 0))
+	r.wants("RESERVE", c, 0)
+	move := func(port string) int {
+		id := wireID(port)
+		list := append(prList(0xA, 0xC, 0), id...)
+		list[19] = 1 // RELATIVE TARGET PORT IDENTIFIER
+		binary.BigEndian.PutUint32(list[20:], uint32(len(id)))
+		cdb := prOut(7, 0)
+		binary.BigEndian.PutUint32(cdb[5:], uint32(len(list)))
+		_, c := r.run(r.a, 0, cdb, list)
+		return c
+	}
+	r.wants("REGISTER AND MOVE to a name that is too long", move(strings.Replace(longest, "x", "xx", 1)), 0x02052600)
+	r.wants("REGISTER AND MOVE to the longest name", move(longest), 0)
+}
+
+// TestSavedNamesThatCannotLogIn: what was saved of such names before they were refused does not keep a
+// unit from its state, and whoever is registered removes it.
+func TestSavedNamesThatCannotLogIn(t *testing.T) {
+	exec := &block.Virtual{}
+	odd := strings.Repeat(`\u0001`, 8000)
+	k := &keeper{exec: exec, state: fmt.Appendf(nil, `{"pr":{"generation":3,"type":5,"holder":1,"registrations":[`+
+		`{"port":"%s,i,0x1","target_port":1,"key":"7"},{"port":"%s,i,0x000000000001","target_port":1,"key":"10"}]}}`, odd, initiatorA)}
+	r := life(t, k, scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true)))
+	if list, _ := r.keys(); !slices.Equal(list, []uint64{7, 10}) {
+		t.Errorf("the keys are %x", list)
+	}
+	in, c := r.run(r.a, 0, []byte{0x5E, 3, 0, 0, 0, 0, 0, 0x40, 0, 0}, nil)
+	r.wants("READ FULL STATUS", c, 0)
+	if in.InTotal < 8000 {
+		t.Errorf("%d bytes of full status", in.InTotal)
+	}
+	_, c = r.run(r.a, 0, prOut(4, 5), prList(10, 7, 0)) // PREEMPT
+	r.wants("PREEMPT", c, 0)
+	if len(k.state) > 500 {
+		t.Errorf("%d bytes are kept", len(k.state))
 	}
 }
 
@@ -208,4 +265,108 @@ func TestPreemptThatIsAborted(t *testing.T) {
 	if got := after(); got != now {
 		t.Errorf("after power loss the reservations are %s; they were %s", got, now)
 	}
+}
+
+// TestConflictAndAttentions: a host hears of a power-on, a reset or the loss of its nexus before it hears of
+// a conflict, of anything else after it (SAM-5 5.3.3).
+func TestConflictAndAttentions(t *testing.T) {
+	exec := &block.Virtual{}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r := life(t, &keeper{exec: exec}, dev)
+	_, c := r.run(r.a, 0, prOut(6, 0), prList(0, 0xA, 0))
+	r.wants("REGISTER", c, 0)
+	_, c = r.run(r.a, 0, prOut(1, 3), prList(0xA, 0, 0)) // Exclusive Access
+	r.wants("RESERVE", c, 0)
+	read, inquiry := scsitest.CDB(0x28, 0, 1), []byte{0x12, 0, 0, 0, 96, 0}
+	const conflict = 0x18000000
+	hears := func(what string, first int) {
+		t.Helper()
+		_, c := r.run(r.b, 0, inquiry, nil)
+		r.wants(what+", INQUIRY", c, 0)
+		for _, want := range []int{first, conflict} {
+			_, c = r.run(r.b, 0, read, nil)
+			r.wants(what, c, want)
+		}
+	}
+	r.b = r.tg.OpenNexus(initiatorB, initiatorB+",i,0x2", 1)
+	hears("a new port", 0x02062900)
+	dev.Change(block.EventPowerLoss, func(*block.Info) {})
+	hears("a power-on", 0x02062900)
+	r.a.Manage(scsi.LogicalUnitReset, 0, 0, func(scsi.TMFResponse) {})
+	hears("a reset", 0x02062903)
+	r.b.Close(func() {})
+	exec.RunUntil(exec.Now() + 1_000_000)
+	r.b = r.tg.OpenNexus(initiatorB, initiatorB+",i,0x2", 1)
+	hears("a nexus loss", 0x02062907)
+	dev.Change(block.EventCapacity, func(i *block.Info) { i.Sectors *= 2 })
+	hears("another capacity", conflict)
+	_, c = r.run(r.b, 0, tur, nil)
+	r.wants("a command that does not conflict", c, 0x02062A09)
+	hears("nothing", conflict)
+}
+
+// TestPreemptAndAbortAllows: PREEMPT AND ABORT is PREVENT=0 of the hosts that it preempts (SPC-4 5.12.11.5), and
+// of no others; PREEMPT is not.
+func TestPreemptAndAbortAllows(t *testing.T) {
+	prevent, eject := []byte{0x1E, 0, 0, 0, 1, 0}, []byte{0x1B, 0, 0, 0, 2, 0}
+	for _, c := range []struct {
+		sa         byte
+		who, third bool // who prevent it
+		want       int
+	}{{4, true, false, 0x02055302}, {5, true, false, 0}, {5, true, true, 0x02055302}, {5, false, true, 0x02055302}} {
+		r := newRig(t)
+		others := r.login("iqn.2026-11.org.example:host-c")
+		run := func(n *scsi.Nexus, cdb, out []byte) int { _, c := r.run(n, scsitest.Removable, cdb, out); return c }
+		r.wants("REGISTER", run(r.a, prOut(0, 0), prList(0, 0xA, 0)), 0)
+		r.wants("REGISTER", run(r.b, prOut(0, 0), prList(0, 0xB, 0)), 0)
+		if c.who {
+			r.wants("PREVENT", run(r.b, prevent, nil), 0)
+		}
+		if c.third {
+			r.wants("PREVENT", run(others, prevent, nil), 0)
+		}
+		r.wants("PREEMPT", run(r.a, prOut(c.sa, 1), prList(0xA, 0xB, 0)), 0)
+		if got := run(r.a, eject, nil); got != c.want {
+			t.Errorf("%+v: eject ends %08x", c, got)
+		}
+	}
+}
+
+// TestGenerationAfterPowerOn: PRGENERATION is 0 after a power-on, whatever else of a reservation survives it (SPC-4, READ
+// KEYS). A process that takes over what had its power all the time goes on with it.
+func TestGenerationAfterPowerOn(t *testing.T) {
+	exec := &block.Virtual{}
+	k := &keeper{exec: exec}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r := life(t, k, dev)
+	for key := range uint64(3) {
+		_, c := r.run(r.a, 0, prOut(0, 0), prList(key, key+1, 1)) // APTPL
+		r.wants("REGISTER", c, 0)
+	}
+	generation := func(what string, survived bool, want uint32) {
+		t.Helper()
+		state, err := scsi.ParseUnitState(k.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec, Survived: survived})}
+		if err := r.tg.Map("", 0, r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: k.save})); err != nil {
+			t.Fatal(err)
+		}
+		r.a = r.login(initiatorA)
+		if list, got := r.keys(); got != want || !slices.Equal(list, []uint64{3}) {
+			t.Errorf("%s: generation %d, keys %x; want %d and 3", what, got, list, want)
+		}
+		if survived {
+			return
+		}
+		_, c := r.run(r.a, 0, prOut(0, 0), prList(3, 3, 1))
+		r.wants("REGISTER", c, 0)
+		if _, got := r.keys(); got != want+1 {
+			t.Errorf("%s: generation %d after a REGISTER", what, got)
+		}
+	}
+	generation("another process", true, 3)
+	generation("a power-on", false, 0)
+	generation("another process then", true, 1)
 }

@@ -57,6 +57,10 @@ func CopySourceOf(t *Target) *CopySource { return t.CopyManager().(*copymgr.Mana
 // CopyTokenUnknown is the sense code of a token that an array does not have.
 const CopyTokenUnknown = uint32(sense.TokenUnknown)
 
+// CheckISCSIName says what is wrong with an iSCSI name: of the initiators that log in, and of those that
+// are registered by TransportIDs.
+func CheckISCSIName(name string) error { return names.CheckISCSI(name) }
+
 // What a link between two arrays moves for copies from one to the other.
 type (
 	CopySource     = copysource.Store

@@ -8,10 +8,11 @@ import (
 )
 
 func FuzzTransportID(f *testing.F) {
-	f.Add([]byte("\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"))
+	f.Add([]byte("\x45\x00\x00\x18iqn.2026-01.a:b,i,0x12\x00\x00"))
 	f.Add([]byte("\x05\x00\x00\x08iqn.a:b\x00"))
 	f.Add(TransportID("iqn.2026-01.io.example:a,i,0x800000110000"))
 	f.Add([]byte("iqn.a:\u0130\u0130\u0130\u0130\u0130\u0130\u0130\u0130,i,0x1"))
+	f.Add(TransportID("iqn.2026-01.a:\u0130,i,0x1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if port, ok := CanonicalPort(string(b)); ok {
 			if again, _ := CanonicalPort(port); again != port {
@@ -25,32 +26,49 @@ func FuzzTransportID(f *testing.F) {
 		if size > len(b) || size < 8 || !strings.Contains(port, ",i,0x") || strings.ContainsRune(port, 0) {
 			t.Fatalf("%q, %d bytes of %d", port, size, len(b))
 		}
-		// What we say of a port is what we take for it.
+		if len(port) > maxNameLen*3/2+len(isidMark)+isidDigits {
+			t.Fatalf("a port of %d bytes", len(port))
+		}
+		// What we say of a port is what we take for it. In small letters some names are longer than they may be.
 		again, n, ok := ParseTransportID(TransportID(port))
-		if !ok || again != port || n%4 != 0 {
+		if long := len(port) > maxNameLen+len(isidMark)+isidDigits; !long && !ok || ok && again != port || n%4 != 0 {
 			t.Fatalf("%q becomes %q", port, again)
 		}
 	})
 }
 
 func TestTransportIDs(t *testing.T) {
-	const good = "\x45\x00\x00\x10iqn.a:B,i,0xAb\x00\x00"
+	const good = "\x45\x00\x00\x18iqn.2026-01.a:B,i,0xAb\x00\x00"
+	of := func(name string) string { return string(TransportID(name + ",i,0x000000000001")) }
+	long := "iqn.2026-01.a:" + strings.Repeat("x", maxNameLen-14)
 	for _, c := range []struct {
 		name, in, port string
 	}{
-		{"a port", good, "iqn.a:b,i,0x0000000000ab"},
+		{"a port", good, "iqn.2026-01.a:b,i,0x0000000000ab"},
 		{"a device", "\x05" + good[1:], ""},
 		{"another protocol", "\x40" + good[1:], ""},
 		{"cut off", good[:len(good)-1], ""},
-		{"an odd length", good[:3] + "\x0F" + good[4:], ""},
-		{"no ISID", "\x45\x00\x00\x08iqn.a:b\x00", ""},
-		{"an ISID of other signs", good[:17] + "g" + good[18:], ""},
+		{"an odd length", good[:3] + "\x17" + good[4:], ""},
+		{"no ISID", "\x45\x00\x00\x10iqn.2026-01.a:b\x00", ""},
+		{"an ISID of other signs", good[:25] + "g" + good[26:], ""},
 		{"nothing", "", ""},
+		// What is registered is saved: a name is one by which an initiator can log in.
+		{"the longest name", of(long), long + ",i,0x000000000001"},
+		{"a name that is longer", of(long + "x"), ""},
+		{"a name of many pages", of("iqn.2026-01.a:" + strings.Repeat("\x01", 8000)), ""},
+		{"a control character", of("iqn.2026-01.a:\x01"), ""},
+		{"no UTF-8", of("iqn.2026-01.a:\xff"), ""},
+		{"a character that JSON writes as six", of("iqn.2026-01.a:<"), ""},
+		{"an ISID in the name", of("iqn.2026-01.a:b,i,0x1"), ""},
+		{"a name without a kind", of("a"), ""},
 	} {
 		port, _, ok := ParseTransportID([]byte(c.in))
 		if port != c.port || ok != (c.port != "") {
-			t.Errorf("%s: %q %v", c.name, port, ok)
+			t.Errorf("%s: %.80q %v", c.name, port, ok)
 		}
+	}
+	if port, _, ok := ParseTransportID([]byte("\x45\x00\x00\x08,i,0x1\x00\x00")); ok {
+		t.Errorf("no name: %q", port)
 	}
 }
 

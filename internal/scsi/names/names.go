@@ -115,7 +115,10 @@ func Pad(s string, n int) []byte {
 
 // isidMark parts the initiator's name from the ISID in the name of an iSCSI initiator port (RFC
 // 7143 4.2.7.3).
-const isidMark = ",i,0x"
+const (
+	isidMark   = ",i,0x"
+	isidDigits = 12
+)
 
 // CanonicalPort returns the form in which names of initiator ports are compared: the ISID is a
 // number, so it has twelve digits whatever the initiator wrote. ok is false for what is no name of
@@ -131,7 +134,7 @@ func CanonicalPort(port string) (name string, ok bool) {
 	if err != nil {
 		return port, false
 	}
-	return fmt.Sprintf("%s%s%012x", port[:at], isidMark, isid), true
+	return fmt.Sprintf("%s%s%0*x", port[:at], isidMark, isidDigits, isid), true
 }
 
 // TransportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
@@ -147,7 +150,8 @@ func TransportID(port string) []byte {
 
 // ParseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
 // and returns the name of the port, and how long it is. One that names a device
-// and no port (format 00b) is not taken: registrations are of ports.
+// and no port (format 00b) is not taken: registrations are of ports. Nor is one whose initiator
+// cannot log in by its name: what is registered is saved, so peers must not choose how long it is.
 func ParseTransportID(b []byte) (port string, size int, ok bool) {
 	const portFormat = 1
 	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
@@ -158,10 +162,11 @@ func ParseTransportID(b []byte) (port string, size int, ok bool) {
 		return "", 0, false
 	}
 	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
-	if port, ok = CanonicalPort(strings.ToLower(name)); !ok {
+	port, ok = CanonicalPort(name)
+	if !ok || CheckISCSI(port[:len(port)-len(isidMark)-isidDigits]) != nil {
 		return "", 0, false
 	}
-	return port, size, true
+	return strings.ToLower(port), size, true
 }
 
 // Initiators may call themselves anything, so there is a bound; those beyond it are one.

@@ -188,7 +188,7 @@ func TestRandomChanges(t *testing.T) {
 				if err != nil || again.Check() != nil || !reflect.DeepEqual(*saved, again) {
 					fail(fmt.Sprintf("saved as %s, %v, %v", b, err, again.Check()))
 				}
-				if back := Restore(&again); text(&back) != text(&s) {
+				if back := Restore(&again, false); text(&back) != text(&s) {
 					fail("restored as " + text(&back))
 				}
 			} else if s.aptpl {

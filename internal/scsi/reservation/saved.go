@@ -60,9 +60,14 @@ func (s *State) ToSave() bool {
 // saved, too.
 func (s *State) NotSaved() { s.kept = true }
 
-// Restore returns the state that Save was called for. Check has found no error in it.
-func Restore(p *Saved) State {
+// Restore returns the state that Save was called for. Check has found no error in it. After a power-on
+// PRGENERATION is 0, whatever APTPL is (SPC-4, READ KEYS); where another process takes over what had its
+// power all the time, it goes on.
+func Restore(p *Saved, powerOn bool) State {
 	s := State{generation: p.Generation, aptpl: true, kept: true}
+	if powerOn {
+		s.generation = 0
+	}
 	for _, r := range p.Regs {
 		port, _ := names.CanonicalPort(r.Port)
 		s.regs = append(s.regs, &Registration{Nexus{port, r.TargetPort}, r.Key})

@@ -6,6 +6,8 @@ package sbc
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -14,15 +16,17 @@ import (
 const (
 	bitStart      = 0x01
 	bitLOEJ       = 0x02
+	bitNoFlush    = 0x04
 	maskCondition = 0xF0
 )
 
-// StartStop serves START STOP UNIT. Power conditions, and stopping without
-// ejecting, are accepted and have no effect: an array does not spin down a volume.
+// StartStop serves START STOP UNIT. Power conditions are accepted and have no effect, and stopping
+// without ejecting has none but that the cache is flushed: an array does not spin down a volume.
+// Whatever IMMED is, the command ends when that is done.
 func StartStop(t *server.Task) {
 	u := t.Unit()
-	b := t.CDB[4]
-	start, loej := b&bitStart != 0, b&bitLOEJ != 0
+	b, m := t.CDB[4], u.Medium()
+	start, loej, flush := b&bitStart != 0, b&bitLOEJ != 0, b&bitNoFlush == 0
 	switch {
 	case b&maskCondition != 0:
 	case loej && !u.Removable():
@@ -31,19 +35,76 @@ func StartStop(t *server.Task) {
 	case loej && u.Prevented():
 		t.Check(sense.RemovalPrevented)
 		return
+	case m.NotReady == sense.OperationInProgress, m.NotReady != sense.NoSense && start && !loej:
+		t.Check(m.NotReady)
+		return
+	case loej && start && m.NotReady != sense.NoSense:
+		m.NotReady = sense.NoSense
+		u.Establish(sense.UAMediumChanged, t.ITL())
+	case start, m.NotReady != sense.NoSense:
+	case loej && flush:
+		flushAndEject(t)
+		return
 	case loej:
-		if start && u.Medium().Ejected {
-			u.Establish(sense.UAMediumChanged, t.ITL())
-		}
-		if !start && !u.Medium().Ejected {
-			u.Medium().Cycles++
-		}
-		u.Medium().Ejected = !start
-	case start && u.Medium().Ejected:
-		t.Check(sense.MediumNotPresent)
+		eject(t)
+		return
+	case flush:
+		submitFlush(t, (*server.Task).Good)
 		return
 	}
 	t.Good()
+}
+
+// ejection is the continuation of a command that ejects the medium. However that ends, the medium is
+// out by then, or stays.
+type ejection struct{ m *server.Medium }
+
+// Release implements server.Continuation.
+func (e *ejection) Release(*server.Task) {
+	if e.m.NotReady == sense.OperationInProgress {
+		e.m.NotReady = sense.NoSense
+	}
+}
+
+// flushAndEject takes the medium out when what was acknowledged is on it. From now on, commands that need
+// the medium are refused; those that have begun end first, then the device is flushed. If that fails, or
+// the task is aborted, the medium stays.
+func flushAndEject(t *server.Task) {
+	u, tg := t.Unit(), t.Target()
+	e := &ejection{u.Medium()}
+	e.m.NotReady = sense.OperationInProgress
+	t.Hold(e)
+	w := server.NewWaiter(func() {
+		if t.Held() == e { // else it has ended, and may be another command by now
+			submitFlush(t, eject)
+		}
+	})
+	u.Quiet(w, t, server.Step, func(_, _ *server.ITL, how server.Use) (byte, sense.Code) {
+		if how == server.UsesData {
+			return sam.StatusGood, sense.NoSense
+		}
+		return sam.StatusCheckCondition, sense.OperationInProgress
+	})
+	w.Less(tg)
+}
+
+// eject takes the medium out, unless a host has prevented that meanwhile.
+func eject(t *server.Task) {
+	if t.Unit().Prevented() {
+		t.Check(sense.RemovalPrevented)
+		return
+	}
+	m := t.Unit().Medium()
+	m.NotReady = sense.MediumNotPresent
+	m.Cycles++
+	t.Good()
+}
+
+// submitFlush flushes the device; then is called when that has ended well.
+func submitFlush(t *server.Task, then func(*server.Task)) {
+	r := t.Request()
+	r.Op, r.Origin, r.Flags, r.Range = block.OpFlush, block.OriginHost, 0, block.Range{}
+	t.Submit(then)
 }
 
 // Bits of READ DEFECT DATA (SBC-4 5.17, 5.18): which lists, and in which format.

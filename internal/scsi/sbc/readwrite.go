@@ -150,9 +150,6 @@ func WriteAtomic(t *server.Task) {
 	}
 }
 
-// bitImmed is IMMED of PRE-FETCH, SYNCHRONIZE CACHE (byte 1).
-const bitImmed = 0x02
-
 // PreFetch serves PRE-FETCH: the range is checked, the cache is left alone. GOOD
 // and not CONDITION MET says that not all blocks are in it (SBC-4 5.8).
 func PreFetch(t *server.Task) {
@@ -162,19 +159,12 @@ func PreFetch(t *server.Task) {
 }
 
 // Synchronize serves SYNCHRONIZE CACHE (SBC-4 5.34). The whole cache of the
-// unit is flushed, whatever the range.
+// unit is flushed, whatever the range. With IMMED=1, too, it ends with the flush: so flushes are
+// bounded as tasks are, they can be aborted, and the host hears of one that fails.
 func Synchronize(t *server.Task) {
 	lba, n := cdb.Extent(t.CDB)
 	if !inRange(t, lba, n) {
 		return
 	}
-	if t.CDB[1]&bitImmed != 0 {
-		// The flush outlives the task, so it has a request of its own.
-		t.Unit().Device().Submit([]*block.Request{{Op: block.OpFlush, Host: t.Nexus().HostID(), Done: func(*block.Request) {}}})
-		t.Good()
-		return
-	}
-	r := t.Request()
-	r.Op, r.Origin, r.Flags, r.Range = block.OpFlush, block.OriginHost, 0, block.Range{}
-	t.Submit((*server.Task).Good)
+	submitFlush(t, (*server.Task).Good)
 }

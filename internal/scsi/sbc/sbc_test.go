@@ -81,6 +81,36 @@ func row(op byte, n int, run func(*server.Task), flags server.Flags) *server.Com
 	return &server.Command{Name: "test", Op: op, ServiceAction: server.NoAction, Usage: usage, Run: run, Flags: flags}
 }
 
+// TestImmediateSync: SYNCHRONIZE CACHE with IMMED=1 ends with its flush, as it does without, so that no
+// flush is left that nobody counts, and a failed one is told.
+func TestImmediateSync(t *testing.T) {
+	for _, c := range []struct {
+		b    []byte
+		end  block.Status
+		want int
+	}{
+		{[]byte{0x35, 2, 9: 0}, block.OK, 0},
+		{[]byte{0x91, 2, 15: 0}, block.OK, 0},
+		{[]byte{0x35, 2, 9: 0}, block.Hardware, 0x044400},
+		{[]byte{0x91, 2, 15: 0}, block.Hardware, 0x044400},
+	} {
+		r := newRig(t, disk(512, 64), row(0x35, 10, Synchronize, server.NeedMedium), row(0x91, 16, Synchronize, server.NeedMedium))
+		ended := false
+		k := &server.Task{CDB: c.b, Bufs: heap{}, Done: func(*server.Task) { ended = true }}
+		r.n.Submit([]*server.Task{k})
+		r.exec.Run()
+		if ended || len(r.dev.got) != 1 || r.dev.got[0].Op != block.OpFlush {
+			t.Fatalf("% x: ended %v before its flush, with %d requests", c.b, ended, len(r.dev.got))
+		}
+		r.dev.got[0].Status = c.end
+		r.dev.got[0].Done(r.dev.got[0])
+		r.exec.Run()
+		if got := code(k); !ended || got != c.want {
+			t.Errorf("% x, flush ends %v: ended %v with %06x, want %06x", c.b, c.end, ended, got, c.want)
+		}
+	}
+}
+
 // TestExtents: READ and WRITE of every length go to the device with the sectors of their blocks, or
 // say what of them is not there.
 func TestExtents(t *testing.T) {

@@ -16,6 +16,7 @@ const (
 	NoSense             Code = 0x000000
 	UnitNotReady        Code = 0x020400 // LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE
 	FormatInProgress    Code = 0x020404
+	OperationInProgress Code = 0x020407 // LOGICAL UNIT NOT READY, OPERATION IN PROGRESS
 	SanitizeInProgress  Code = 0x02041B
 	PortStandby         Code = 0x02040B // LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE
 	PortUnavailable     Code = 0x02040C // LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE

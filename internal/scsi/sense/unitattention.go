@@ -34,6 +34,10 @@ const (
 // mode parameters, reservations, the states of target port groups.
 const Missable = UALUNsChanged | UACapacity | UAModeChanged | UAReservationsPreempted | UAAccess
 
+// Resets are the conditions that come before a RESERVATION CONFLICT (SAM-5 5.3.3): power on, resets, the
+// loss of the I_T nexus. Take returns them before all others.
+const Resets = UAPowerOn | UAInternalReset | UAReset | UANexusLoss
+
 var attentionCodes = [...]Code{
 	0x062900, // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
 	0x062904, // DEVICE INTERNAL RESET

@@ -85,7 +85,7 @@ func (u *Unit) notReady() sense.Code {
 	if u.Erased() {
 		return u.EraseSense().Code
 	}
-	return u.medium.NotReady()
+	return u.medium.NotReady
 }
 
 // Erased reports whether the medium is being erased, or the last erasure has failed.
@@ -107,14 +107,6 @@ func (u *Unit) EraseSense() sense.Data {
 func (u *Unit) mends(row *Command) bool {
 	const formatUnit, sanitize = 0x04, 0x48
 	return u.erasing == nil && (row.Op == sanitize || row.Op == formatUnit && u.failedErase.Format)
-}
-
-// NotReady tells why the medium cannot be accessed; sense.NoSense means that it can.
-func (m *Medium) NotReady() sense.Code {
-	if m.Ejected {
-		return sense.MediumNotPresent
-	}
-	return sense.NoSense
 }
 
 // Prevented reports whether any nexus prevents that the medium is moved.

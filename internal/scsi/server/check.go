@@ -38,11 +38,11 @@ func (t *Task) run() {
 	}
 }
 
-// mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, a unit
-// attention condition that it has to be told first, the state of its port.
+// mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, unless a power-on
+// or reset is to be told first, unit attention conditions, the state of its port.
 func (t *Task) mayAccess(row *Command) bool {
 	st := &t.state
-	if st.u.reserved() && st.u.reservedFor(st.itl, t, row) {
+	if st.u.reserved() && st.itl.ua&sense.Resets == 0 && st.u.reservedFor(st.itl, t, row) {
 		t.End(sam.StatusReservationConflict)
 		return false
 	}
@@ -97,7 +97,7 @@ func (t *Task) mediumReady(row *Command) bool {
 	if row.Flags&NeedMedium == 0 {
 		return true
 	}
-	if c := u.medium.NotReady(); c != sense.NoSense {
+	if c := u.medium.NotReady; c != sense.NoSense {
 		t.Check(c)
 		return false
 	}

@@ -33,18 +33,12 @@ func (u *Unit) Erase(what erase.Parameters, task *Task) {
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := NewWaiter(b.Next)
 	u.Shut(func(*Nexus) bool { return true })
-	u.Fence(w, Rest, func(_, _ *ITL, how Use) (byte, sense.Code) {
+	u.Quiet(w, task, Rest, func(_, _ *ITL, how Use) (byte, sense.Code) {
 		if how == UsesData {
 			return sam.StatusCheckCondition, sense.TokenRevoked
 		}
 		return sam.StatusCheckCondition, b.busyCode()
 	})
-	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.continuation.(Outsourced); !copies && x != task && x.state.phase.elsewhere() {
-			w.More()
-			x.state.waiters = append(x.state.waiters, w)
-		}
-	}
 	w.Less(u.t)
 }
 

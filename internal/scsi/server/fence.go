@@ -80,6 +80,17 @@ func (u *Unit) Fence(w *Waiter, what Scope, verdict Verdict) {
 	u.t.copies.Fence(u, w, what, verdict)
 }
 
+// Quiet has w wait for what has begun: the unit's commands but one, and its copies, which end as verdict says.
+func (u *Unit) Quiet(w *Waiter, except *Task, what Scope, verdict Verdict) {
+	u.Fence(w, what, verdict)
+	for x := u.first; x != nil; x = x.state.next {
+		if _, copies := x.state.continuation.(Outsourced); !copies && x != except && x.state.phase.elsewhere() {
+			w.More()
+			x.state.waiters = append(x.state.waiters, w)
+		}
+	}
+}
+
 // StopCopies stops the copies that came on an I_T_L nexus that matches.
 func (t *Target) StopCopies(w *Waiter, match func(*ITL) bool) {
 	t.Flush()

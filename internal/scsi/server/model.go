@@ -89,8 +89,9 @@ type Unit struct {
 
 // Medium is the state that START STOP UNIT changes, and what the front end says of a write cache.
 type Medium struct {
-	Ejected, WriteThrough bool   // of removable units; what copies place is flushed: hosts are told WCE=0
-	Cycles                uint32 // of stopping and starting
+	NotReady     sense.Code // why it cannot be accessed: it is ejected, or being ejected; sense.NoSense: it can be
+	WriteThrough bool       // what copies place is flushed: hosts are told WCE=0
+	Cycles       uint32     // of stopping and starting
 }
 
 // Label is what hosts have written on a unit.

@@ -89,7 +89,7 @@ func (u *Unit) restore(s saved.State) {
 	u.mode = u.savedMode
 	u.label.Ident, u.label.Text = s.Ident, s.Info
 	if s.PR != nil {
-		u.pr = reservation.Restore(s.PR)
+		u.pr = reservation.Restore(s.PR, !u.t.opt.Survived)
 	}
 	u.failedErase = s.Failed
 	if s.Erasing != nil {

@@ -59,7 +59,7 @@ func RequestSense(t *server.Task) {
 	} else if t.Unit().Erased() {
 		s = t.Unit().EraseSense()
 	} else {
-		s.Code = t.Unit().Medium().NotReady()
+		s.Code = t.Unit().Medium().NotReady
 	}
 	var b [64]byte
 	t.Reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))

@@ -93,10 +93,18 @@ func settleChange(t *server.Task, persistent bool, preempted []reservation.Nexus
 }
 
 // abortPreempted aborts what the nexuses that lost their registration have under way on the
-// unit, except the command itself; w waits for it.
+// unit, except the command itself; w waits for it. What they prevent of the medium they allow (SPC-4
+// 5.12.11.5): a host that is fenced will not.
 func abortPreempted(u *server.Unit, w *server.Waiter, by *server.Task, preempted []reservation.Nexus) {
 	lost := func(n *server.Nexus) bool {
 		return slices.Contains(preempted, n.Registrant())
+	}
+	for _, n := range u.Target().Nexuses() {
+		for _, x := range n.ITLs() {
+			if x != nil && x.Unit() == u && lost(n) {
+				x.SetPrevent(false)
+			}
+		}
 	}
 	u.AbortWhere(w, by.Nexus(), func(k *server.Task) bool { return k != by && lost(k.Nexus()) })
 	u.Shut(lost)

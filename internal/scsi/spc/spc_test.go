@@ -3,6 +3,7 @@ package spc
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -186,7 +187,7 @@ func TestTransportIDLists(t *testing.T) {
 		binary.BigEndian.PutUint32(b[prListLen:], uint32(len(b)-prListLen-4+extra))
 		return b
 	}
-	const x, y = "iqn.a:x,i,0x000000000001", "iqn.a:y,i,0x000000000001"
+	const x, y = "iqn.2026-01.a:x,i,0x000000000001", "iqn.2026-01.a:y,i,0x000000000001"
 	for _, c := range []struct {
 		name  string
 		b     []byte
@@ -198,7 +199,8 @@ func TestTransportIDLists(t *testing.T) {
 		{"one twice", list(0, x, x), 1, 0},
 		{"a length that is too large", list(4, x), 0, sense.ParameterListLength},
 		{"no length", make([]byte, prListLen), 0, sense.ParameterListLength},
-		{"no port", list(0, x, "iqn.a:y"), 0, sense.InvalidFieldInList},
+		{"no port", list(0, x, "iqn.2026-01.a:y"), 0, sense.InvalidFieldInList},
+		{"a name that is too long", list(0, x, strings.Repeat("x", 240)+y), 0, sense.InvalidFieldInList},
 	} {
 		ports, s := transportIDs(c.b)
 		if len(ports) != c.ports || s.Code != c.why {
