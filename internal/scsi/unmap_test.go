@@ -246,3 +246,47 @@ func TestUnmappedCopies(t *testing.T) {
 		})
 	}
 }
+
+// TestUnmappingWaitsForWhatIsLeft: the end of an export also waits for what the host had begun before its session ended, or before
+// the LUN went and came back: it may land until then.
+func TestUnmappingWaitsForWhatIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(m *maskRig)
+	}{
+		{"of a session that has ended", func(m *maskRig) { m.a.Close(func() {}) }},
+		{"of a LUN that has been away", func(m *maskRig) {
+			m.tg.Unmap(initiatorA, 0)
+			m.show(initiatorA)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMaskRig(t)
+			m.TB = t
+			m.d.Hold, m.d.Deaf = true, true
+			m.submit(m.a, m.write("w", 1))
+			c.before(m)
+			m.exec.RunUntil(m.exec.Now() + 1e6)
+			ended := false
+			m.tg.Remap(func() { m.tg.Unmap(initiatorA, 0) }, func() { ended = true })
+			m.exec.RunUntil(m.exec.Now() + 1e6)
+			if ended {
+				t.Error("the end of the export did not wait")
+			}
+			m.d.Release(1)
+			m.exec.RunUntil(m.exec.Now() + 1e6)
+			if !ended {
+				t.Error("the end of the export still waits")
+			}
+			m.holds(1)
+			ended = false
+			m.show(initiatorA)
+			m.submit(m.b, m.write("other", 2)) // of a host that keeps the unit
+			m.tg.Remap(func() { m.tg.Unmap(initiatorA, 0) }, func() { ended = true })
+			m.exec.RunUntil(m.exec.Now() + 1e6)
+			if !ended {
+				t.Error("the end of the export waits for another host")
+			}
+		})
+	}
+}

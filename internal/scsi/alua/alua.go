@@ -7,6 +7,7 @@ package alua
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -133,6 +134,18 @@ func (all Groups) Group(id uint16) *Group {
 		}
 	}
 	return nil
+}
+
+// Settable returns a group by its number, if it exists and can be put into the state s.
+func (all Groups) Settable(id uint16, s State) (*Group, error) {
+	g := all.Group(id)
+	switch {
+	case g == nil:
+		return nil, fmt.Errorf("target port group %d does not exist", id)
+	case !s.Valid():
+		return nil, fmt.Errorf("target port group %d: %d is not an asymmetric access state", id, s)
+	}
+	return g, nil
 }
 
 // OfPort returns the group of a relative target port identifier; one that

@@ -126,5 +126,11 @@ func Parameters(t *server.Task) {
 	b[paramIdentified] = MaxCopiesOfNexus
 	b[paramGranularity] = Granularity
 	b[paramCodes] = byte(len(DescriptorCodes))
-	t.ReplyAvailable(append(b, DescriptorCodes[:]...))
+	ReplyAvailable(t, append(b, DescriptorCodes[:]...))
+}
+
+// ReplyAvailable sends parameter data that begins with AVAILABLE DATA, for a command with a 16-byte CDB.
+func ReplyAvailable(t *server.Task, b []byte) {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	t.Reply(b, int(min(binary.BigEndian.Uint32(t.CDB[10:]), 1<<30)))
 }

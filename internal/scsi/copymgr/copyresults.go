@@ -6,6 +6,7 @@ package copymgr
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/copysource"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -57,7 +58,7 @@ func CopyStatus(t *server.Task) {
 		units, n = kibibytes, n>>10
 	}
 	b := []byte{0, 0, 0, 0, status, byte(h.segments >> 8), byte(h.segments), units}
-	t.ReplyAvailable(binary.BigEndian.AppendUint32(b, uint32(n)))
+	copylist.ReplyAvailable(t, binary.BigEndian.AppendUint32(b, uint32(n)))
 }
 
 // CopyFailure serves RECEIVE COPY FAILURE DETAILS(LID1). A copy that did not
@@ -72,20 +73,20 @@ func CopyFailure(t *server.Task) {
 		t.Fault(sense.InCDB(listIDOf, 7))
 		return
 	case !h.failed():
-		t.ReplyAvailable(make([]byte, 4))
+		copylist.ReplyAvailable(t, make([]byte, 4))
 		return
 	}
 	b := make([]byte, senseAt, senseAt+len(h.sense))
 	b[statusAt] = h.samStatus
 	binary.BigEndian.PutUint16(b[senseLenAt:], uint16(len(h.sense)))
-	t.ReplyAvailable(append(b, h.sense...))
+	copylist.ReplyAvailable(t, append(b, h.sense...))
 }
 
 // CopyData serves RECEIVE COPY DATA(LID1) and (LID4): no segment type that is
 // supported leaves data to be held.
 func CopyData(t *server.Task) {
 	if resultOf(t) != nil {
-		t.ReplyAvailable(make([]byte, 4))
+		copylist.ReplyAvailable(t, make([]byte, 4))
 	}
 }
 
@@ -134,7 +135,7 @@ func (r *copyResult) describe() []byte {
 // CopyStatus4 serves RECEIVE COPY STATUS(LID4).
 func CopyStatus4(t *server.Task) {
 	if r := resultOf(t); r != nil {
-		t.ReplyAvailable(r.describe())
+		copylist.ReplyAvailable(t, r.describe())
 	}
 }
 
@@ -148,11 +149,11 @@ func TokenInformation(t *server.Task) {
 	b := r.describe()
 	be := binary.BigEndian
 	if r.token == nil {
-		t.ReplyAvailable(be.AppendUint32(b, 0))
+		copylist.ReplyAvailable(t, be.AppendUint32(b, 0))
 		return
 	}
 	b = be.AppendUint32(b, uint32(cscdID+len(r.token)))
-	t.ReplyAvailable(append(append(b, 0, 0), r.token...))
+	copylist.ReplyAvailable(t, append(append(b, 0, 0), r.token...))
 }
 
 // CopyAbort serves COPY OPERATION ABORT: it ends when the operation has.

@@ -190,5 +190,5 @@ func (p *populating) farUnits() []farUnit { return nil }
 
 // ReportTokens serves REPORT ALL ROD TOKENS.
 func ReportTokens(t *server.Task) {
-	t.ReplyAvailable(managerOf(t).read.Report(t.Nexus(), make([]byte, 8)))
+	copylist.ReplyAvailable(t, managerOf(t).read.Report(t.Nexus(), make([]byte, 8)))
 }

@@ -71,15 +71,13 @@ func (m *LUNMaps[U]) Set(initiator string, lun uint16, u U) (taken U) {
 	return none
 }
 
-// Clear takes a LUN out of the initiator's own map, and reports whether that reaches so far.
-func (m *LUNMaps[U]) Clear(initiator string, lun uint16) bool {
+// Clear takes a LUN out of the initiator's own map, and returns what was there.
+func (m *LUNMaps[U]) Clear(initiator string, lun uint16) (was U) {
 	var none U
-	units := m.by[initiator]
-	if int(lun) >= len(units) {
-		return false
+	if units := m.by[initiator]; int(lun) < len(units) {
+		was, units[lun] = units[lun], none
 	}
-	units[lun] = none
-	return true
+	return was
 }
 
 // Remove takes a unit out of all maps.

@@ -18,9 +18,7 @@ func (t *Task) abort(w *Waiter, by *Nexus) {
 	if was == completed {
 		return
 	}
-	w.More()
-	st.waiters = append(st.waiters, w)
-	if was == aborting {
+	if w.Await(t); was == aborting {
 		return
 	}
 	st.reportTaskAborted = by != nil && by != st.n
@@ -46,9 +44,8 @@ func (st *taskState) Withdraw() {
 // expel ends a task because its LUN has gone. w, which may be nil, waits for its end.
 func (t *Task) expel(w *Waiter) {
 	st := &t.state
-	if w != nil && st.phase != completed {
-		w.More()
-		st.waiters = append(st.waiters, w)
+	if w != nil {
+		w.Await(t)
 	}
 	switch st.phase {
 	case delayed, aborting, completed: // it ends, or has ended, without help

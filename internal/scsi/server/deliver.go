@@ -75,6 +75,14 @@ func NewWaiter(done func()) *Waiter { return &Waiter{left: 1, done: done} }
 // More adds one to wait for.
 func (w *Waiter) More() { w.left++ }
 
+// Await adds a task that has not ended.
+func (w *Waiter) Await(t *Task) {
+	if t.state.phase != completed {
+		w.More()
+		t.state.waiters = append(t.state.waiters, w)
+	}
+}
+
 // Idle reports whether there is nothing to wait for but whoever made the waiter.
 func (w *Waiter) Idle() bool { return w.left == 1 }
 

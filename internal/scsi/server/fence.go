@@ -85,8 +85,7 @@ func (u *Unit) Quiet(w *Waiter, except *Task, what Scope, verdict Verdict) {
 	u.Fence(w, what, verdict)
 	for x := u.first; x != nil; x = x.state.next {
 		if _, copies := x.state.continuation.(Outsourced); !copies && x != except && x.state.phase.elsewhere() {
-			w.More()
-			x.state.waiters = append(x.state.waiters, w)
+			w.Await(x)
 		}
 	}
 }

@@ -4,8 +4,6 @@
 package server
 
 import (
-	"encoding/binary"
-
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -50,15 +48,6 @@ func (t *Task) Reply(data []byte, allocation int) {
 	}
 	t.Good()
 }
-
-// ReplyAvailable sends parameter data that begins with AVAILABLE DATA.
-func (t *Task) ReplyAvailable(b []byte) {
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	t.Reply(b, allocation16(t.CDB))
-}
-
-// allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
-func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
 
 // Pause is the continuation of a command that waits for a callback and holds nothing.
 type Pause struct{ _ byte } // not empty: two of them have two addresses

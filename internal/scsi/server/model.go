@@ -33,6 +33,7 @@ type Target struct {
 	maps       names.LUNMaps[*Unit]
 	nexuses    []*Nexus    // in the order of OpenNexus
 	remapping  bool        // Map and Unmap only change the maps (unmap.go)
+	unmapped   []*Unit     // meanwhile
 	detached   []*ITL      // that are gone, of which tasks may be left
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators

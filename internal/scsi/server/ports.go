@@ -4,8 +4,6 @@
 package server
 
 import (
-	"fmt"
-
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -21,15 +19,11 @@ func (t *Target) AddPorts(ports []alua.Port) { t.groups = t.groups.With(ports) }
 // SetAccess puts a target port group into a state (an implicit change): hosts
 // hear of it by a unit attention condition.
 func (t *Target) SetAccess(group uint16, s alua.State) error {
-	g := t.groups.Group(group)
-	if g == nil {
-		return fmt.Errorf("target port group %d does not exist", group)
+	g, err := t.groups.Settable(group, s)
+	if err == nil {
+		t.ChangeAccess(g, s, alua.Implicitly, nil)
 	}
-	if !s.Valid() {
-		return fmt.Errorf("target port group %d: %d is not an asymmetric access state", group, s)
-	}
-	t.ChangeAccess(g, s, alua.Implicitly, nil)
-	return nil
+	return err
 }
 
 // ChangeAccess puts a group into a state. All nexuses but by, which may be nil, hear of it.

@@ -6,6 +6,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi/names"
 )
@@ -31,20 +32,33 @@ func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
 
 // Unmap takes lun out of the initiator's map. What ran there ends; see Remap, which tells when.
 func (t *Target) Unmap(initiator string, lun uint16) {
-	if t.maps.Clear(initiator, lun) && !t.remapping {
+	if u := t.maps.Clear(initiator, lun); t.remapping && u != nil {
+		t.unmapped = append(t.unmapped, u)
+	} else if u != nil {
 		t.remap(nil)
 	}
 }
 
 // Remap makes one change of several, which change makes by Map and Unmap: who sees a unit at a LUN
 // before and afterwards loses nothing. ended is called, never from inside Remap, when nothing runs any
-// more of what came by the LUNs that have gone, or uses their units by them.
+// more of what came by the LUNs that have gone, or uses their units by them; nor of what has been left
+// there of earlier changes, and of nexuses that have ended.
 func (t *Target) Remap(change, ended func()) {
 	t.remapping = true
 	change()
 	t.remapping = false
 	w := NewWaiter(ended)
 	t.remap(w)
+	for _, u := range t.unmapped {
+		left := func(x *ITL) bool { return !x.Attached() && !slices.Contains(t.maps.Of(x.n.initiator), u) }
+		for _, task := range u.tasks() {
+			if left(task.state.itl) {
+				w.Await(task)
+			}
+		}
+		t.StopCopies(w, left)
+	}
+	t.unmapped = nil
 	w.Less(t)
 }
 
