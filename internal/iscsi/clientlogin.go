@@ -136,12 +136,19 @@ func (c *Client) negotiate(stage, next byte, text []byte) (map[string]string, er
 	return nil, fmt.Errorf("iscsi: the target does not end stage %d of the login after %d requests", stage, loginRounds)
 }
 
-// refuse answers the keys that the target brings up by itself: those that we know are all in our own requests.
+// refuse answers the keys that the target brings up by itself: those that we have a use for are all in our own requests. What
+// RFC 7143 13 has made obsolete must not be answered with NotUnderstood.
 func (c *Client) refuse(got map[string]string) (out []byte) {
 	for _, key := range slices.Sorted(maps.Keys(got)) {
 		switch key {
 		case keyTargetName, keyTargetAlias, keyTargetAddress, keyPortalGroup, keyMaxRecvSegment: // declarations
 		case keyAuthMethod, keyChapA, keyChapI, keyChapC, keyChapN, keyChapR: // answers
+		case "IFMarker", "OFMarker":
+			out = appendKey(out, key, valNo)
+		case "IFMarkInt", "OFMarkInt":
+			out = appendKey(out, key, valReject)
+		case keyTaskReporting:
+			out = appendKey(out, key, "RFC3720")
 		default:
 			if c.offered[key] == "" {
 				out = appendKey(out, key, valNotUnderstood)
@@ -209,8 +216,8 @@ func (c *Client) apply() error {
 	segment := uint32(c.maxSend)
 	for key, to := range map[string]*uint32{keyMaxBurst: &c.p.maxBurst, keyFirstBurst: &c.p.firstBurst, keyMaxRecvSegment: &segment} {
 		v, ok := c.Params[key]
-		if !ok || v == valIrrelevant || v == valReject {
-			continue
+		if !ok || v == valIrrelevant || v == valReject || v == valNotUnderstood || c.cfg.Target == "" && to != &segment {
+			continue // a discovery session has no bursts, and some targets say 0
 		}
 		n, ok := parseNumber(v)
 		if !ok || n < leastSegment || n > mostSegment {

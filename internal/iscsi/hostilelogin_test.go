@@ -51,7 +51,7 @@ func loginTarget(far net.Conn, answers []loginAnswer, asked *[]string) {
 		if _, err := far.Write(appendPDU(nil, h, nil, []byte(a.text), false, false)); err != nil {
 			return
 		}
-		if a.flags == toFull {
+		if a.flags&^0x30 == toFull { // whatever the reserved bits are
 			return
 		}
 	}
@@ -117,11 +117,22 @@ func TestLoginGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(asked) != 5 || asked[1] != "" || asked[3] != "" || asked[4] != "IFMarker=NotUnderstood\x00X-org.example.mood=NotUnderstood" {
+	if len(asked) != 5 || asked[1] != "" || asked[3] != "" || asked[4] != "IFMarker=No\x00X-org.example.mood=NotUnderstood" {
 		t.Errorf("it asked %q", asked)
 	}
 	if c.maxSend != 0x40000 || c.p.maxBurst != 4096 || c.p.firstBurst != 512 || c.MaxCmdSN != 32 {
 		t.Errorf("segments of %d, bursts of %d, %d at first, commands to %d", c.maxSend, c.p.maxBurst, c.p.firstBurst, c.MaxCmdSN)
+	}
+}
+
+// TestDiscoveryHasNoBursts: a target may say that bursts have no bytes in a discovery session, which has no commands.
+func TestDiscoveryHasNoBursts(t *testing.T) {
+	ours, far := net.Pipe()
+	t.Cleanup(func() { ours.Close(); far.Close() })
+	var asked []string
+	go loginTarget(far, []loginAnswer{{toOperational, "AuthMethod=None\x00"}, {toFull, "MaxBurstLength=0\x00FirstBurstLength=0\x00"}}, &asked)
+	if _, err := NewClient(ours, ClientConfig{Initiator: testInitiator}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -90,7 +90,7 @@ func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
 func newInitiator(c *Client) *Initiator {
 	i := &Initiator{c: c, nc: c.nc, tasks: make(map[uint32]*Command), manages: make(map[uint32]managing), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
 		immediate: c.p.immediateData, first: int(c.p.firstBurst), over: make(chan struct{})}
-	if int32(i.maxCmdSN-i.cmdSN) < -1 { // no window at all, rather than a closed one: at least the first one
+	if i.maxCmdSN == 0 || int32(i.maxCmdSN-i.cmdSN) < -1 { // no window at all, rather than a closed one: at least the first one
 		i.maxCmdSN = i.cmdSN
 	}
 	i.wake = sync.NewCond(&i.mu)

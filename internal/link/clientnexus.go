@@ -144,7 +144,7 @@ func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)
 	all := fn == scsi.TargetWarmReset || fn == scsi.TargetColdReset
 	some := fn == scsi.AbortTaskSet || fn == scsi.ClearTaskSet || fn == scsi.LogicalUnitReset
 	hits := n.abortUnsent(func(t *scsi.Task) bool {
-		return all || t.LUN == lun && (some || fn == scsi.AbortTask && t.Tag == tag)
+		return all || scsi.SameLUN(t.LUN, lun) && (some || fn == scsi.AbortTask && t.Tag == tag)
 	})
 	k := &call{n: n, fn: fn, lun: lun, tag: tag, done: done}
 	switch {

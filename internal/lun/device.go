@@ -438,6 +438,11 @@ func (d *Device) status(c *Command) block.Status {
 		return block.NoSpace
 	case key == 0x07:
 		return block.ReadOnly
+	case key == 0x04 && asc == 0x4400: // the target does not say what it has done
+		if c.Once {
+			return block.Offline
+		}
+		return block.Hardware
 	case asc == 0x2100:
 		return block.OutOfRange
 	case key == 0x05:
