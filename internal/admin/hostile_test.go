@@ -67,6 +67,7 @@ var attacks = map[string]func(*hostile) error{
 	"data in progress, all connections":                       (*hostile).memory,
 	"time for data that was asked for, and to read an answer": (*hostile).headers,
 	"answers that a peer does not read":                       (*hostile).unread,
+	"the end of an export, while commands of its hosts run":   nil, // the administrator waits, and nobody else
 	"LUN numbers":                                             nil, // the configuration's
 	"LUNs of the portal":                                      nil, // the configuration's
 	"LUNs of TCMU":                                            nil, // root's
