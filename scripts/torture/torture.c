@@ -21,6 +21,7 @@
  * nobody who reads what it prints: whoever started it was killed.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
@@ -71,6 +72,9 @@ static struct session {
 	int luns;
 	struct iscsi_context *ctx;
 	struct iscsi_url *url;
+	/* What is waited for. It outlives the wait: a context that is destroyed still tells what was under way of its end. */
+	int finished, status;
+	struct scsi_task *task;
 } sessions[MAX_SESSIONS];
 
 static const char *initiator = "iqn.2026-01.io.arraysim:torture";
@@ -365,20 +369,66 @@ static void start(struct slot *k)
 	}
 }
 
+/* The synchronous calls of libiscsi keep their state on the stack. If the connection breaks they return, and the context
+   writes there when it is destroyed. So these wait by themselves. */
+
+static void *begin(struct session *s)
+{
+	s->finished = 0;
+	s->task = NULL;
+	return s;
+}
+
+static void finished(struct iscsi_context *c, int status, void *data, void *private)
+{
+	struct session *s = private;
+	(void)c;
+	(void)data;
+	s->status = status;
+	s->finished = 1;
+}
+
+static void answered(struct iscsi_context *c, int status, void *data, void *private)
+{
+	struct session *s = private;
+	s->task = data;
+	if (s->task) s->task->status = status;
+	finished(c, status, data, private);
+}
+
+/* await serves a session until what was begun has finished; 0 when the connection broke. */
+static int await(struct session *s)
+{
+	while (!s->finished) {
+		struct pollfd p = { .fd = iscsi_get_fd(s->ctx), .events = iscsi_which_events(s->ctx) };
+		int n = p.fd < 0 ? -1 : poll(&p, 1, 1000);
+		if (p.fd >= 0 && n < 0 && errno == EINTR) continue;
+		if (n < 0 || iscsi_service(s->ctx, n ? p.revents : 0) < 0) return 0;
+	}
+	return 1;
+}
+
+/* answer waits for a command that was sent by begin's session; NULL if there is none. */
+static struct scsi_task *answer(struct session *s, struct scsi_task *sent)
+{
+	return sent && await(s) ? s->task : NULL;
+}
+
 /* describe_lun learns size, block size and name of a logical unit. */
 static int describe_lun(int i)
 {
 	struct scsi_task *t = NULL;
 	struct lun *l = &luns[i];
-	struct iscsi_context *ctx = sessions[l->on].ctx;
+	struct session *s = &sessions[l->on];
+	struct iscsi_context *ctx = s->ctx;
 	for (int tries = 0; tries < 10 && (!t || t->status); tries++) {
 		if (t) scsi_free_scsi_task(t);
-		t = iscsi_testunitready_sync(ctx, l->number); /* eats unit attentions */
+		t = answer(s, iscsi_testunitready_task(ctx, l->number, answered, begin(s))); /* eats unit attentions */
 	}
 	if (!t || t->status) return 0;
 	scsi_free_scsi_task(t);
 	if (l->sectors) return 1;
-	t = iscsi_readcapacity16_sync(ctx, l->number);
+	t = answer(s, iscsi_readcapacity16_task(ctx, l->number, answered, begin(s)));
 	struct scsi_readcapacity16 *rc = t && !t->status ? scsi_datain_unmarshall(t) : NULL;
 	if (!rc) return 0;
 	l->block = rc->block_length / SECTOR;
@@ -386,7 +436,7 @@ static int describe_lun(int i)
 	l->sectors = (rc->returned_lba + 1) * l->block;
 	if (span && l->sectors > span / SECTOR) l->sectors = span / SECTOR;
 	scsi_free_scsi_task(t);
-	t = iscsi_inquiry_sync(ctx, l->number, 1, 0x83, 255);
+	t = answer(s, iscsi_inquiry_task(ctx, l->number, 1, 0x83, 255, answered, begin(s)));
 	if (!t || t->status) return 0;
 	for (int at = 4; at + 4 < t->datain.size; at += 4 + t->datain.data[at + 3]) {
 		unsigned char *d = t->datain.data + at;
@@ -411,7 +461,7 @@ static int connect_to(struct session *s)
 	iscsi_set_header_digest(s->ctx, ISCSI_HEADER_DIGEST_NONE_CRC32C);
 	iscsi_set_noautoreconnect(s->ctx, 1);
 	iscsi_set_timeout(s->ctx, 30);
-	return !iscsi_full_connect_sync(s->ctx, s->url->portal, s->url->lun);
+	return !iscsi_full_connect_async(s->ctx, s->url->portal, s->url->lun, finished, begin(s)) && await(s) && !s->status;
 }
 
 static int login(void)
@@ -505,6 +555,6 @@ int main(int argc, char **argv)
 		waiting = time(NULL);
 	}
 	report("done");
-	for (int i = 0; i < nsessions; i++) iscsi_logout_sync(sessions[i].ctx);
+	for (int i = 0; i < nsessions; i++) if (!iscsi_logout_async(sessions[i].ctx, finished, begin(&sessions[i]))) await(&sessions[i]);
 	return 0;
 }
