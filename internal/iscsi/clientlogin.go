@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
@@ -136,36 +137,21 @@ func (c *Client) negotiate(stage, next byte, text []byte) (map[string]string, er
 	return nil, fmt.Errorf("iscsi: the target does not end stage %d of the login after %d requests", stage, loginRounds)
 }
 
-// refuse answers the keys that the target brings up by itself: those that we have a use for are all in our own requests. What
-// RFC 7143 13 has made obsolete must not be answered with NotUnderstood.
+// refuse answers the keys that the target brings up by itself: those that we have a use for are all in our own requests.
 func (c *Client) refuse(got map[string]string) (out []byte) {
 	for _, key := range slices.Sorted(maps.Keys(got)) {
 		switch key {
 		case keyTargetName, keyTargetAlias, keyTargetAddress, keyPortalGroup, keyMaxRecvSegment: // declarations
 		case keyAuthMethod, keyChapA, keyChapI, keyChapC, keyChapN, keyChapR: // answers
-		case "IFMarker", "OFMarker":
-			out = appendKey(out, key, valNo)
-		case "IFMarkInt", "OFMarkInt":
-			out = appendKey(out, key, valReject)
 		case keyTaskReporting:
 			out = appendKey(out, key, "RFC3720")
 		default:
 			if c.offered[key] == "" {
-				out = appendKey(out, key, valNotUnderstood)
+				out = appendKey(out, key, cmp.Or(obsolete(key), valNotUnderstood))
 			}
 		}
 	}
 	return out
-}
-
-// LoginStep sends one login request and takes the answer, which may leave the stage as it is; T is set when next is
-// another stage.
-func (c *Client) LoginStep(stage, next byte, text []byte) (map[string]string, error) {
-	_, data, err := c.loginPDU(stage, next, text)
-	if err != nil {
-		return nil, err
-	}
-	return c.answers(data)
 }
 
 // answers parses the text of a target, and keeps it in Params.
@@ -219,8 +205,8 @@ func (c *Client) apply() error {
 		if !ok || v == valIrrelevant || v == valReject || v == valNotUnderstood || c.cfg.Target == "" && to != &segment {
 			continue // a discovery session has no bursts, and some targets say 0
 		}
-		n, ok := parseNumber(v)
-		if !ok || n < leastSegment || n > mostSegment {
+		n, ok := parseLength(v)
+		if !ok {
 			return fmt.Errorf("iscsi: the target answers %s=%.20q, not %d to %d", key, v, leastSegment, mostSegment)
 		}
 		*to = n

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -280,7 +281,7 @@ func (i *Initiator) queue(cmd *Command) {
 	h[0], h[offFlags] = opCommand, flagFinal|byte(scsi.AttrSimple)
 	binary.BigEndian.PutUint64(h[offLUN:], cmd.LUN)
 	h.put32(offITT, cmd.itt)
-	out, in := vecLen(cmd.Out), vecLen(cmd.In)
+	out, in := block.VecLen(cmd.Out), block.VecLen(cmd.In)
 	if out > 0 {
 		h[offFlags] |= flagWrite
 	}
@@ -396,8 +397,8 @@ func (i *Initiator) take(pdu *PDU) error {
 		case opR2T:
 			off, n := intOf(h.u32(offBufOffset)), intOf(h.u32(offResidual))
 			// In order and each byte once, as was negotiated: what a target can make us queue is bounded.
-			if n == 0 || n > int(i.c.p.maxBurst) || off != cmd.asked || off+n > vecLen(cmd.Out) {
-				return fmt.Errorf("iscsi: R2T for %d bytes at %d, expected at %d of %d", n, off, cmd.asked, vecLen(cmd.Out))
+			if n == 0 || n > int(i.c.p.maxBurst) || off != cmd.asked || off+n > block.VecLen(cmd.Out) {
+				return fmt.Errorf("iscsi: R2T for %d bytes at %d, expected at %d of %d", n, off, cmd.asked, block.VecLen(cmd.Out))
 			}
 			cmd.asked += n
 			i.dataOut(cmd, h.ttt(), off, n)
@@ -406,7 +407,7 @@ func (i *Initiator) take(pdu *PDU) error {
 		case opDataIn:
 			off := intOf(h.u32(offBufOffset))
 			if off != cmd.InLen || !scatter(cmd.In, off, pdu.Data) {
-				return fmt.Errorf("iscsi: %d bytes of Data-In at %d, have %d of %d", len(pdu.Data), off, cmd.InLen, vecLen(cmd.In))
+				return fmt.Errorf("iscsi: %d bytes of Data-In at %d, have %d of %d", len(pdu.Data), off, cmd.InLen, block.VecLen(cmd.In))
 			}
 			cmd.InLen += len(pdu.Data)
 			if h[offFlags]&flagStatus == 0 {

@@ -66,13 +66,6 @@ func scatter(v [][]byte, off int, b []byte) bool {
 	return len(b) == 0
 }
 
-func vecLen(v [][]byte) (n int) {
-	for _, b := range v {
-		n += len(b)
-	}
-	return n
-}
-
 // failureSense is HARDWARE ERROR, INTERNAL TARGET FAILURE in fixed format. It stands for a command that its target did not complete.
 var failureSense = [18]byte{0: 0x70, 2: 0x04, 7: 10, 12: 0x44}
 

@@ -136,6 +136,16 @@ func rawLogin(r *rig) *Client {
 	return c
 }
 
+// LoginStep sends one login request and takes the answer, which may leave the stage as it is; T is set when next is
+// another stage.
+func (c *Client) LoginStep(stage, next byte, text []byte) (map[string]string, error) {
+	_, data, err := c.loginPDU(stage, next, text)
+	if err != nil {
+		return nil, err
+	}
+	return c.answers(data)
+}
+
 func TestLoginStatus(t *testing.T) {
 	id := func(kv ...string) (b []byte) {
 		for i := 0; i < len(kv); i += 2 {

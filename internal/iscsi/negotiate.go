@@ -84,8 +84,8 @@ func (n *negotiator) answer(key, value string) (reply string, silent bool, err e
 	case keyDataDigest:
 		return digest(value, &n.p.dataDigest), false, nil
 	case keyMaxRecvSegment:
-		v, ok := parseNumber(value)
-		if !ok || v < leastSegment || v > mostSegment {
+		v, ok := parseLength(value)
+		if !ok {
 			return "", false, violation(ErrLogin, 0, "%s out of range", key)
 		}
 		n.p.maxXmit = v
@@ -97,10 +97,9 @@ func (n *negotiator) answer(key, value string) (reply string, silent bool, err e
 		return valReject, false, nil
 	case keyProtocolLevel:
 		return number(value, 0, 31, func(v uint32) uint32 { return min(v, 1) }, nil), false, nil
-	case "IFMarker", "OFMarker":
-		return valNo, false, nil
-	case "IFMarkInt", "OFMarkInt":
-		return valReject, false, nil
+	}
+	if reply := obsolete(key); reply != "" {
+		return reply, false, nil
 	}
 
 	reply, known := n.sessionKey(key, value)
@@ -111,6 +110,18 @@ func (n *negotiator) answer(key, value string) (reply string, silent bool, err e
 		return valIrrelevant, false, nil
 	}
 	return reply, false, nil
+}
+
+// obsolete returns the answer to a key that RFC 7143 has made obsolete and that must not be answered with NotUnderstood; it is
+// empty for all others.
+func obsolete(key string) string {
+	switch key {
+	case "IFMarker", "OFMarker":
+		return valNo
+	case "IFMarkInt", "OFMarkInt":
+		return valReject
+	}
+	return ""
 }
 
 // alwaysRelevant tells whether a session key is negotiated in discovery sessions,

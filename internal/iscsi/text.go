@@ -89,6 +89,12 @@ func parseNumber(s string) (uint32, bool) {
 	return uint32(v), err == nil
 }
 
+// parseLength reads the value of a key that is a length of data.
+func parseLength(s string) (uint32, bool) {
+	v, ok := parseNumber(s)
+	return v, ok && v >= leastSegment && v <= mostSegment
+}
+
 // choose returns the first value of the initiator's list that we support: the
 // list is in the order of the initiator's preference (RFC 7143 6.2.1).
 func choose(list string, supported ...string) (string, bool) {

@@ -84,7 +84,7 @@ func (c *conn) answerText(pairs []pair) []byte {
 		case keySendTargets:
 			out = c.sendTargets(out, kv.value)
 		case keyMaxRecvSegment: // a declaration, allowed at any time
-			if v, ok := parseNumber(kv.value); ok && v >= leastSegment && v <= mostSegment {
+			if v, ok := parseLength(kv.value); ok {
 				c.maxXmit.Store(segmentLimit(v))
 			} else {
 				out = appendKey(out, kv.key, valReject)

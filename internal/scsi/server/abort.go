@@ -18,7 +18,8 @@ func (t *Task) abort(w *Waiter, by *Nexus) {
 	if was == completed {
 		return
 	}
-	if w.Await(t); was == aborting {
+	w.Await(t)
+	if was == aborting {
 		return
 	}
 	st.reportTaskAborted = by != nil && by != st.n
