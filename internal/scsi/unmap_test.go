@@ -192,8 +192,8 @@ func TestRemapIsOneChange(t *testing.T) {
 	r.log, r.devs[0].Hold = nil, true
 	r.submit(r.a, r.task("read", 0, read1))
 	r.tg.Remap(func() {
-		for lun, u := range map[uint16]*scsi.Unit{0: units[0], 3: units[1]} { // a map of its own, which begins empty
-			if err := r.tg.Map(initiatorA, lun, u); err != nil {
+		for i, lun := range []uint16{3, 0} { // a map of its own, which begins empty: LUN 0 comes back last
+			if err := r.tg.Map(initiatorA, lun, units[1-i]); err != nil {
 				t.Fatal(err)
 			}
 		}
