@@ -251,7 +251,8 @@ func (r *powerRig) copy(from, vol int, q *block.Request, cmd *command) bool {
 	}
 	q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
 	cmd.from = powerVolumes[from].pool
-	cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
+	// Where the pool lacks the space that a reference would keep, the data moves: see request.placeEdits.
+	cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData && !r.mayLackSpace(vol, q, cmd)
 	var stamps []uint64
 	each(from, src, func(n int, _ uint64) {
 		old := r.sectors[from][n]
