@@ -49,6 +49,7 @@ type conn struct {
 	out     output
 
 	act      action
+	remaps   uint64 // of the session, when the PDU under way came
 	cur      *command
 	body     *buffers.Buffer
 	batch    []*scsi.Task

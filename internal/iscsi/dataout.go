@@ -67,6 +67,7 @@ func (c *conn) beginCommand(h bhs) error {
 	if t.Attr == scsi.AttrOrdered {
 		c.ordered++
 	}
+	t.Remaps = c.remaps
 	t.MaxIn = 0
 	if read {
 		t.MaxIn = edtl

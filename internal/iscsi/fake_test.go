@@ -186,6 +186,8 @@ func (n *fakeNexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFRespo
 
 func (n *fakeNexus) OnReset(func()) {}
 
+func (n *fakeNexus) CountRemaps(func() uint64) {}
+
 func (n *fakeNexus) Close(done func()) {
 	if n.t.hung && len(n.stuck) > 0 {
 		n.gone = done

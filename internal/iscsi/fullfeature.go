@@ -43,6 +43,8 @@ type heldPDU struct {
 	ahs  []byte
 	data []byte
 	more []*heldPDU
+	// remaps is conn.remaps: a command that waits for its turn came before the changes of LUNs meanwhile.
+	remaps uint64
 }
 
 // process works off what is received: it enters the executor once for all
@@ -111,7 +113,7 @@ func (c *conn) submit() {
 // where does its data go. Nothing is allocated before that is settled.
 func (c *conn) begin() error {
 	h := bhs(c.rx.hdr[:])
-	c.act = actSkip
+	c.act, c.remaps = actSkip, c.session.remaps.Load()
 	switch h.opcode() {
 	case opDataOut:
 		return c.beginDataOut(h)
@@ -246,7 +248,7 @@ func (p *heldPDU) size() int { return bhsLen + len(p.ahs) + len(p.data) }
 
 // newHeld makes a copy of the PDU under way and has its data received there.
 func (c *conn) newHeld(h bhs) (*heldPDU, error) {
-	p := &heldPDU{ahs: append([]byte(nil), c.rx.ahs...)}
+	p := &heldPDU{ahs: append([]byte(nil), c.rx.ahs...), remaps: c.remaps}
 	copy(p.hdr[:], h)
 	n := h.dataLen()
 	if c.heldBytes += p.size() + n; c.heldBytes > heldLimit {
@@ -284,7 +286,7 @@ func (c *conn) replay(p *heldPDU, begin func(bhs) error) error {
 	rx.hdr = p.hdr
 	rx.ahs = rx.ahsBuf[:copy(rx.ahsBuf[:], p.ahs)]
 	rx.dst = nil
-	rx.replayed = true
+	rx.replayed, c.remaps = true, p.remaps
 	c.act = actSkip // unless begin has a use for it: what came before it is no concern of this one
 	err := begin(bhs(rx.hdr[:]))
 	rx.replayed = false

@@ -33,9 +33,7 @@ import (
 
 // NewTarget makes a target without units.
 func NewTarget(opt Options) *Target {
-	t := server.NewTarget(opt, allCommands)
-	t.SetCopyManager(copymgr.NewManager(t))
-	return t
+	return server.NewTarget(opt, allCommands, func(t *server.Target) server.CopyManager { return copymgr.NewManager(t) })
 }
 
 // JoinCopies makes the copy managers of several targets, those of one array's I/O groups, find each

@@ -82,9 +82,10 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{exec: &block.Virtual{}, dev: &slow{info: block.Info{Name: "disk", Sectors: 1 << 20, BlockSize: 512}}}
-	r.tg = server.NewTarget(server.Options{Exec: r.exec, Random: func(b []byte) { b[0] = byte(len(b)) }}, commands())
-	r.m = NewManager(r.tg)
-	r.tg.SetCopyManager(r.m)
+	r.tg = server.NewTarget(server.Options{Exec: r.exec, Random: func(b []byte) { b[0] = byte(len(b)) }}, commands(), func(tg *server.Target) server.CopyManager {
+		r.m = NewManager(tg)
+		return r.m
+	})
 	r.u = r.tg.AddUnit(r.dev, server.UnitOptions{})
 	if err := r.tg.Map("", 0, r.u); err != nil {
 		t.Fatal(err)
@@ -258,7 +259,7 @@ func TestResultsAreKept(t *testing.T) {
 
 // TestRanges: what segments cover on units of 512 and of 4,096 bytes a block, in sectors.
 func TestRanges(t *testing.T) {
-	tg := server.NewTarget(server.Options{Exec: &block.Virtual{}}, commands())
+	tg := server.NewTarget(server.Options{Exec: &block.Virtual{}}, commands(), func(*server.Target) server.CopyManager { return nil })
 	n := tg.OpenNexus("a", "a", 1)
 	shown := func(lun uint16, u *server.Unit) *cscd {
 		if err := tg.Map("a", lun, u); err != nil {

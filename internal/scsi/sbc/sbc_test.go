@@ -38,7 +38,7 @@ type rig struct {
 func newRig(t testing.TB, info block.Info, rows ...*server.Command) *rig {
 	t.Helper()
 	r := &rig{exec: &block.Virtual{}, dev: &recorder{info: info}}
-	tg := server.NewTarget(server.Options{Exec: r.exec}, server.NewCommands(rows, nil, nil))
+	tg := server.NewTarget(server.Options{Exec: r.exec}, server.NewCommands(rows, nil, nil), func(*server.Target) server.CopyManager { return nil })
 	if err := tg.Map("", 0, tg.AddUnit(r.dev, server.UnitOptions{})); err != nil {
 		t.Fatal(err)
 	}

@@ -24,11 +24,8 @@ func (t *Target) Options() *Options { return &t.opt }
 // Commands returns what the target serves.
 func (t *Target) Commands() *Commands { return t.commands }
 
-// CopyManager returns what SetCopyManager got.
+// CopyManager returns what the target was made with.
 func (t *Target) CopyManager() CopyManager { return t.copies }
-
-// SetCopyManager gives a new target its copy manager.
-func (t *Target) SetCopyManager(m CopyManager) { t.copies = m }
 
 // ALUA returns the target port groups. ChangeAccess changes their states.
 func (t *Target) ALUA() alua.Groups { return t.groups }

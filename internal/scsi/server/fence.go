@@ -63,17 +63,6 @@ type Outsourced interface {
 	Offload() Offload
 }
 
-// noCopies is the copy manager of a target without one.
-type noCopies struct{}
-
-// Fence, Stop, Unmap, Drop, Revoke and Offloads find nothing.
-func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict) {}
-func (noCopies) Stop(*Waiter, func(*ITL) bool)        {}
-func (noCopies) Unmap(*ITL, *Waiter)                  {}
-func (noCopies) Drop(*ITL)                            {}
-func (noCopies) Revoke(*Unit)                         {}
-func (noCopies) Offloads(out []Offload) []Offload     { return out }
-
 // Fence ends the copies that use the unit as verdict says.
 func (u *Unit) Fence(w *Waiter, what Scope, verdict Verdict) {
 	u.t.Flush()

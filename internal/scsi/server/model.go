@@ -110,11 +110,12 @@ type Nexus struct {
 	targetPort uint16
 	group      *alua.Group
 	host       *names.Initiator
-	portNumber uint32 // of the initiator port
-	luns       []*ITL // by LUN
-	closed     bool   // it stays so
-	fabric     bool   // its target port is of a fabric that the target does not know
-	onReset    func() // see OnReset
+	portNumber uint32        // of the initiator port
+	luns       []*ITL        // by LUN
+	closed     bool          // it stays so
+	fabric     bool          // its target port is of a fabric that the target does not know
+	onReset    func()        // see OnReset
+	countRemap func() uint64 // see CountRemaps
 }
 
 // ITL is an I_T_L nexus: what a unit keeps for one nexus.
@@ -122,6 +123,7 @@ type ITL struct {
 	n       *Nexus
 	u       *Unit
 	lun     uint16
+	since   uint64           // what Nexus.countRemap said when the unit came to the LUN, or 0
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
 	gone    bool             // it has left its nexus's LUNs, or that is lost; it stays so

@@ -44,7 +44,7 @@ func (t *Target) OpenFabricNexus(name string) *Nexus {
 // CHANGED when that is something else than before. It appends what has gone, whose tasks remain.
 func (n *Nexus) remap(gone []*ITL) []*ITL {
 	want := n.t.maps.Of(n.initiator)
-	changed := false
+	changed, since := false, uint64(0)
 	for lun := range max(len(want), len(n.luns)) {
 		var u *Unit
 		if lun < len(want) {
@@ -57,6 +57,9 @@ func (n *Nexus) remap(gone []*ITL) []*ITL {
 		if old != nil && old.u == u || old == nil && u == nil {
 			continue
 		}
+		if n.countRemap != nil && !changed {
+			since = n.countRemap()
+		}
 		changed = true
 		if old != nil {
 			old.detach()
@@ -64,7 +67,7 @@ func (n *Nexus) remap(gone []*ITL) []*ITL {
 		}
 		n.luns[lun] = nil
 		if u != nil {
-			x := &ITL{n: n, u: u, lun: uint16(lun), ua: sense.UAPowerOn, stats: u.stats.Host(n.host.Name)}
+			x := &ITL{n: n, u: u, lun: uint16(lun), since: since, ua: sense.UAPowerOn, stats: u.stats.Host(n.host.Name)}
 			u.itls = append(u.itls, x)
 			n.luns[lun] = x
 		}

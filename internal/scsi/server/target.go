@@ -25,17 +25,17 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
-// NewTarget makes a target without units and without a copy manager, which serves these commands.
-func NewTarget(opt Options, all *Commands) *Target {
+// NewTarget makes a target without units, which serves these commands. copies makes its copy manager.
+func NewTarget(opt Options, all *Commands, copies func(*Target) CopyManager) *Target {
 	t := &Target{
 		opt:      opt,
 		exec:     opt.Exec,
 		ports:    names.NewPortBook(),
-		copies:   noCopies{},
 		commands: all,
 	}
 	t.drain = t.runEnded
 	t.groups = alua.New(opt.Ports)
+	t.copies = copies(t)
 	return t
 }
 

@@ -34,6 +34,9 @@ type Task struct {
 	Bufs    Buffers  // where Data-In memory comes from
 	Done    func(*Task)
 	Ctx     any // the front end's own
+	// Remaps is the count of Nexus.CountRemaps when the command began to arrive, or 0. If the unit has come to its LUN since
+	// then, the command ends with LOGICAL UNIT NOT SUPPORTED: it is not meant for that.
+	Remaps uint64
 	// Stale, if it is there, is asked when the command begins: where it returns true, that ends with BUSY.
 	Stale func(*Task) bool
 

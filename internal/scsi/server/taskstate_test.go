@@ -60,9 +60,20 @@ func twoCommands() *Commands {
 	}, nil, nil)
 }
 
+// noCopies is a copy manager of a target that serves no copies: it finds nothing.
+type noCopies struct{ CopyManager }
+
+func withoutCopies(*Target) CopyManager { return noCopies{} }
+
+func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict) {}
+func (noCopies) Stop(*Waiter, func(*ITL) bool)        {}
+func (noCopies) Unmap(*ITL, *Waiter)                  {}
+func (noCopies) Drop(*ITL)                            {}
+func (noCopies) Revoke(*Unit)                         {}
+
 func newLives() *lives {
 	l := &lives{exec: &block.Virtual{}, dev: &heldDevice{}}
-	l.tg = NewTarget(Options{Name: "iqn.2026-11.org.example:array", Exec: l.exec, Delay: func(*Task) int64 { return l.delay }}, twoCommands())
+	l.tg = NewTarget(Options{Name: "iqn.2026-11.org.example:array", Exec: l.exec, Delay: func(*Task) int64 { return l.delay }}, twoCommands(), withoutCopies)
 	// A save never ends.
 	l.u = l.tg.AddUnit(l.dev, UnitOptions{MaxTasks: 3, Save: func([]byte, func(error)) {}})
 	if err := l.tg.Map("", 0, l.u); err != nil {

@@ -62,6 +62,10 @@ func (t *Target) Remap(change, ended func()) {
 	w.Less(t)
 }
 
+// CountRemaps has count count every change of the nexus's LUNs from now on, and return the new number. A front end gives Task.Remaps
+// the number of when a command begins to arrive, and may count for one nexus after the other. count is called on the executor.
+func (n *Nexus) CountRemaps(count func() uint64) { n.countRemap = count }
+
 // remap has the nexuses see what the maps say. w, which may be nil, waits for what they see no longer.
 func (t *Target) remap(w *Waiter) {
 	t.Enter()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copymgr"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
@@ -55,7 +56,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, exec: &block.Virtual{}}
-	r.tg = server.NewTarget(server.Options{Name: "iqn.2026-11.org.example:array", Vendor: "VENDOR", Exec: r.exec}, table())
+	r.tg = server.NewTarget(server.Options{Name: "iqn.2026-11.org.example:array", Vendor: "VENDOR", Exec: r.exec}, table(), func(t *server.Target) server.CopyManager { return copymgr.NewManager(t) })
 	r.u = r.tg.AddUnit(still{t}, server.UnitOptions{})
 	if err := r.tg.Map("", 3, r.u); err != nil {
 		t.Fatal(err)
