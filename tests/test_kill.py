@@ -110,9 +110,11 @@ class Torture:
         return "\n".join([*self.wrong, self.err.read_text()])
 
     def stop(self) -> None:
-        """End the client, whatever it does."""
+        """End the client, whatever it does. One that has ended by a signal before has crashed."""
         if self.proc.poll() is None:
             self.proc.kill()
+        elif self.proc.returncode < 0:
+            raise ToolError(f"torture ended with {self.proc.returncode}\n{self.trouble()}")
         self.proc.wait()
 
 

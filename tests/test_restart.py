@@ -63,5 +63,6 @@ def test_stop_is_quick_and_clean_under_load(tmp_path: Path) -> None:
             torture.expect("verified")
             torture.proc.send_signal(signal.SIGTERM)
             torture.expect("done")
+            assert torture.proc.wait(180) == 0, torture.trouble()
         finally:
             torture.stop()
