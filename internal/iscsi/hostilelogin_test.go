@@ -137,7 +137,7 @@ func TestDiscoveryHasNoBursts(t *testing.T) {
 }
 
 // TestTargetFails: a response that says that the target did not complete the command, and GOOD for a write of which not all
-// was taken, are no success (RFC 7143 11.4.3, 11.4.5).
+// was taken or asked for, are no success (RFC 7143 11.4.3, 11.4.5).
 func TestTargetFails(t *testing.T) {
 	end := func(response, flags byte, residual uint32) []byte {
 		return answer(opResponse, 1, 0, func(h bhs) { h[offResponse] = response; h[offFlags] |= flags; h.put32(offResidual, residual) })
@@ -146,14 +146,16 @@ func TestTargetFails(t *testing.T) {
 		name         string
 		write, wrong bool
 		send         []byte
+		size         int // 0: no more than is sent unasked
 	}{
-		{"a write, complete", true, false, end(0, 0, 0)},
-		{"a write, complete with a residual of nothing", true, false, end(0, flagUnderflow, 0)},
-		{"a write of which 512 bytes were left", true, true, end(0, flagUnderflow, 512)},
-		{"a write of which too little came", true, true, end(0, flagOverflow, 512)},
-		{"a write, target failure", true, true, end(1, 0, 0)},
-		{"a read, response of a vendor", false, true, end(0x80, 0, 0)},
-		{"a read of which less came", false, false, end(0, flagUnderflow, 512)},
+		{"a write whose data nobody asked for", true, true, end(0, 0, 0), 16 << 10},
+		{"a write, complete", true, false, end(0, 0, 0), 0},
+		{"a write, complete with a residual of nothing", true, false, end(0, flagUnderflow, 0), 0},
+		{"a write of which 512 bytes were left", true, true, end(0, flagUnderflow, 512), 0},
+		{"a write of which too little came", true, true, end(0, flagOverflow, 512), 0},
+		{"a write, target failure", true, true, end(1, 0, 0), 0},
+		{"a read, response of a vendor", false, true, end(0x80, 0, 0), 0},
+		{"a read of which less came", false, false, end(0, flagUnderflow, 512), 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c, far := hostileTarget(t)
@@ -162,7 +164,7 @@ func TestTargetFails(t *testing.T) {
 			go io.Copy(io.Discard, far)
 			done := make(chan *Command, 1)
 			cmd := &Command{CDB: make([]byte, 16), Done: func(c *Command) { done <- c }}
-			if data := [][]byte{make([]byte, 1024)}; row.write {
+			if data := [][]byte{make([]byte, max(row.size, 1024))}; row.write {
 				cmd.Out = data
 			} else {
 				cmd.In = data

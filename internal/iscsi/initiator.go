@@ -419,7 +419,7 @@ func (i *Initiator) take(pdu *PDU) error {
 			}
 		}
 		cmd.Status = h[offStatus]
-		if failed(h, len(cmd.Out) > 0) {
+		if failed(h, len(cmd.Out) > 0) || cmd.Status == scsi.StatusGood && cmd.asked < block.VecLen(cmd.Out) {
 			cmd.Status, cmd.Sense = scsi.StatusCheckCondition, failureSense[:]
 		}
 		delete(i.tasks, cmd.itt)

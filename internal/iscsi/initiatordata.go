@@ -70,7 +70,8 @@ func scatter(v [][]byte, off int, b []byte) bool {
 var failureSense = [18]byte{0: 0x70, 2: 0x04, 7: 10, 12: 0x44}
 
 // failed tells whether the PDU that ends a command says that it was not carried out as a whole although no status does: a
-// response code that makes the status meaningless (RFC 7143 11.4.3), or GOOD for a write of which not all was taken.
+// response code that makes the status meaningless (RFC 7143 11.4.3), or GOOD for a write of which not all was taken. Whether all
+// was asked for it does not know.
 func failed(h bhs, write bool) bool {
 	if h.opcode() == opResponse && h[offResponse] != 0 {
 		return true
