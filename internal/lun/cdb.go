@@ -1,6 +1,10 @@
 package lun
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // Operation codes (SPC-5, SBC-4).
 const (
@@ -157,38 +161,41 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 		list[t+29] = byte(u.info.BlockSize >> 16)
 		be.PutUint16(list[t+30:], uint16(u.info.BlockSize))
 	}
-	at, skip, left, segments := r.Range.Start, r.RefOffset, r.Range.Count, 0
-	same := h.dev == d || h.dev.info.NAA == d.info.NAA
 	for _, g := range h.ranges {
 		if (g.Start|g.Count|r.RefOffset)&(1<<d.shift-1) != 0 { // the segments below are of whole blocks
 			return block.Unsupported
 		}
-		if skip >= g.Count {
-			skip -= g.Count
-			continue
-		}
-		g.Start, g.Count = g.Start+skip, min(g.Count-skip, left)
-		skip = 0
+	}
+	var room [4]move
+	parts, ok := moves(room[:0], h.ranges, r.RefOffset, r.Range)
+	if !ok {
+		return block.Unsupported
+	}
+	if h.dev == d || h.dev.info.NAA == d.info.NAA {
 		// Half of it done, such a copy would read what it has written.
-		c.Once = c.Once || same && g.Overlaps(r.Range)
-		for g.Count > 0 {
-			n := min(g.Count>>d.shift, maxSegmentLen)
+		c.Once = slices.ContainsFunc(parts, func(m move) bool { return m.from().Overlaps(r.Range) })
+		// An arraysim reads a segment's whole source first, but carries out one segment after the
+		// other.
+		if !arrange(parts) {
+			return block.Unsupported
+		}
+	}
+	segments := 0
+	for i := range parts {
+		for m := &parts[i]; m.count > 0; segments++ {
+			if segments == maxSegmentCount {
+				return block.Unsupported
+			}
+			p := m.take(maxSegmentLen << d.shift)
 			s := len(list)
 			list = append(list, make([]byte, copySegment)...)
 			list[s], list[s+1] = 0x02, 0x02 // block to block, DC: the length is of destination blocks
 			be.PutUint16(list[s+2:], copySegment-4)
 			be.PutUint16(list[s+6:], 1) // from the first descriptor to the second
-			be.PutUint16(list[s+10:], uint16(n))
-			be.PutUint64(list[s+12:], g.Start>>d.shift)
-			be.PutUint64(list[s+20:], at>>d.shift)
-			n <<= d.shift
-			at, left = at+n, left-n
-			g.Start, g.Count = g.Start+n, g.Count-n
-			segments++
+			be.PutUint16(list[s+10:], uint16(p.count>>d.shift))
+			be.PutUint64(list[s+12:], p.src>>d.shift)
+			be.PutUint64(list[s+20:], p.dst>>d.shift)
 		}
-	}
-	if left > 0 || segments > maxSegmentCount {
-		return block.Unsupported
 	}
 	be.PutUint32(list[8:], uint32(segments*copySegment))
 	clear(c.cdb[:])

@@ -313,30 +313,26 @@ func (d *fileDevice) place(r *block.Request) block.Status {
 	if !ok {
 		return block.Unsupported
 	}
-	buf := make([]byte, 0, min(r.Range.Bytes(), chunk))
-	at, skip, left := r.Range.Start, r.RefOffset, r.Range.Count
-	for _, g := range h.ranges {
-		if skip >= g.Count {
-			skip -= g.Count
-			continue
-		}
-		g.Start, g.Count = g.Start+skip, min(g.Count-skip, left)
-		skip = 0
-		for g.Count > 0 {
-			n := min(g.Count, chunk>>block.SectorShift)
-			b := buf[:n<<block.SectorShift]
-			if h.d.transfer(false, [][]byte{b}, int64(g.Start<<block.SectorShift)) != nil {
+	var room [4]move
+	parts, ok := moves(room[:0], h.ranges, r.RefOffset, r.Range)
+	switch {
+	case !ok:
+		return block.OutOfRange
+	case h.d.File == d.File && !arrange(parts):
+		return block.Unsupported
+	}
+	buf := make([]byte, min(r.Range.Bytes(), chunk))
+	for i := range parts {
+		for m := &parts[i]; m.count > 0; {
+			p := m.take(chunk >> block.SectorShift)
+			b := buf[:p.count<<block.SectorShift]
+			if h.d.transfer(false, [][]byte{b}, int64(p.src<<block.SectorShift)) != nil {
 				return block.MediumRead
 			}
-			if d.transfer(true, [][]byte{b}, int64(at<<block.SectorShift)) != nil {
+			if d.transfer(true, [][]byte{b}, int64(p.dst<<block.SectorShift)) != nil {
 				return block.MediumWrite
 			}
-			at, left = at+n, left-n
-			g.Start, g.Count = g.Start+n, g.Count-n
 		}
-	}
-	if left > 0 {
-		return block.OutOfRange
 	}
 	return block.OK
 }
