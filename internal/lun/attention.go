@@ -59,7 +59,10 @@ func (d *Device) attention(c *Command) {
 
 // tell notifies the listeners, or keeps the news for the first one.
 func (d *Device) tell(kind block.EventKind) {
-	d.lostPower = d.lostPower || kind == block.EventPowerLoss
+	if kind == block.EventPowerLoss {
+		d.lostPower = true
+		d.losses++
+	}
 	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {
 		d.unheard = append(d.unheard, kind)
 	}

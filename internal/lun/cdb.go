@@ -28,6 +28,7 @@ const (
 func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	clear(c.cdb[:])
 	c.CDB, c.Once, c.Sync = c.cdb[:], false, r.Op == block.OpFlush
+	c.unsynced, c.syncing = false, false
 	c.Timed = r.Op == block.OpRead || r.Op == block.OpWrite || r.Op == block.OpCompareWrite || r.Op == block.OpOrWrite || r.Op == block.OpStatus
 	g := r.Range
 	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
@@ -40,7 +41,7 @@ func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	be.PutUint64(c.cdb[2:], lba)
 	be.PutUint32(c.cdb[10:], uint32(n))
 	if r.Flags&block.FUA != 0 {
-		c.cdb[1] |= flagFUA
+		d.force(c, r)
 	}
 	switch r.Op {
 	case block.OpRead:

@@ -57,6 +57,9 @@ type Command struct {
 	// cancelled: who sent the request does not want it any more.
 	cancelled bool
 	pause     block.Timer // until it is sent again; nil: it is with the transport
+	// unsynced: a SYNCHRONIZE CACHE has to follow, for FUA (fua.go); syncing: it is that one.
+	unsynced, syncing bool
+	losses            uint64 // of power of the unit, that were told when the command before that was sent
 }
 
 // Transport carries out commands on one logical unit.
@@ -84,6 +87,8 @@ type Device struct {
 	// unheard is what happened before there was a listener.
 	unheard   []block.EventKind
 	lostPower bool        // the unit has, since Open began
+	losses    uint64      // of power that were told
+	fua       bool        // the unit takes the FUA bit; constant
 	opened    bool        // Open has ended
 	measuring *Command    // reads the capacity; nil: none does
 	remeasure bool        // it may have changed since
@@ -287,7 +292,7 @@ func (d *Device) identify(name string) error {
 	}
 	i.GranuleSectors = 8
 	i.CopyDomain = "lun"
-	return nil
+	return d.learnFUA()
 }
 
 // Info describes the unit.
@@ -340,6 +345,7 @@ func (d *Device) submit(r *block.Request) {
 		d.finish(r, s)
 		return
 	}
+	c.losses = d.losses
 	d.t.Start(c)
 }
 
@@ -380,8 +386,14 @@ func (d *Device) ended(c *Command) {
 	if news {
 		d.attention(c)
 	}
+	if d.unsaved(c, s, news) {
+		d.encode(c, r) // as when it was sent first
+		s, news = c.aborted(), false
+	}
 	if !c.cancelled && !d.closed && c.tries < maxTries && (news || s == block.Resources) {
-		c.tries++
+		if c.tries++; !c.syncing {
+			c.losses = d.losses
+		}
 		if news {
 			d.t.Start(c)
 			return
@@ -392,8 +404,15 @@ func (d *Device) ended(c *Command) {
 		})
 		return
 	}
-	if c.cancelled && s != block.OK {
+	if s == block.OK && c.unsynced && !c.cancelled && !d.closed {
+		d.sync(c)
+		return
+	}
+	switch {
+	case c.cancelled && (s != block.OK || c.unsynced):
 		s = block.Cancelled
+	case s == block.OK && c.unsynced:
+		s = block.Gone
 	}
 	if s == block.OK && r.Op == block.OpStatus {
 		d.extents(c, r)
@@ -417,7 +436,7 @@ func (d *Device) status(c *Command) block.Status {
 	}
 	switch c.Status {
 	case statusGood:
-		if r := c.req; r != nil && r.Op == block.OpRead && uint64(c.InLen) < r.Range.Bytes() {
+		if r := c.req; r != nil && r.Op == block.OpRead && !c.syncing && uint64(c.InLen) < r.Range.Bytes() {
 			return block.Hardware // its memory may hold anything behind what came
 		}
 		return block.OK
@@ -449,7 +468,7 @@ func (d *Device) status(c *Command) block.Status {
 		return block.Unsupported
 	case key == 0x02:
 		return block.Offline
-	case c.req.Op == block.OpRead:
+	case c.req.Op == block.OpRead && !c.syncing:
 		return block.MediumRead
 	}
 	return block.MediumWrite
