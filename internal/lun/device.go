@@ -96,8 +96,8 @@ type Device struct {
 	// said: the unit has said that its capacity has changed, and that is being read; recapacity: and it is to be read once more.
 	said, recapacity bool
 	tracks           bool // the unit tells what others change
-	held             []*ref
-	key              uint64 // that we have registered, 0: none
+	holds
+	key uint64 // that we have registered, 0: none
 
 	// registering is held while the registration is used or changed: who releases a reservation must not name a key that a
 	// new generation is just replacing.

@@ -20,6 +20,7 @@ type File struct {
 	size uint64
 	dev  bool // a block device
 
+	refs holds // of its devices
 	mu   sync.Mutex
 	wake *sync.Cond // guarded by mu
 	jobs []func()   // guarded by mu
@@ -200,24 +201,34 @@ func (d *fileDevice) Cancel(*block.Request)    {}
 
 func (d *fileDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
+		if r.Op == block.OpHold {
+			h := &fileRef{d: d}
+			d.refs.watch(&h.held, r)
+			r.Ref = h
+			d.exec.Post(func() { d.end(r, block.OK) })
+			continue
+		}
+		d.refs.touch(r)
 		d.enqueue(func() {
 			s := d.serve(r)
-			d.exec.Post(func() {
-				r.Status = s
-				r.Done(r)
-			})
+			d.exec.Post(func() { d.end(r, s) })
 		})
 	}
 }
 
-type fileRef struct {
-	d      *fileDevice
-	ranges []block.Range
-	n      uint64
+// end reports the end of a request. A reference may have been made while it was under way: nobody
+// knows which of the two came first.
+func (d *fileDevice) end(r *block.Request, s block.Status) {
+	d.refs.touch(r)
+	r.Status = s
+	r.Done(r)
 }
 
-func (h *fileRef) Sectors() uint64 { return h.n }
-func (h *fileRef) Release()        {}
+// fileRef is a reference to ranges of a file.
+type fileRef struct {
+	held
+	d *fileDevice
+}
 
 func (d *fileDevice) serve(r *block.Request) block.Status {
 	off := int64(r.Range.Start << block.SectorShift)
@@ -248,12 +259,6 @@ func (d *fileDevice) serve(r *block.Request) block.Status {
 		}
 	case block.OpStatus:
 		r.Extents = append(r.Extents[:0], block.Extent{Range: block.Range{Start: r.Range.Start, Count: d.info.Sectors - r.Range.Start}, State: block.Data})
-	case block.OpHold:
-		h := &fileRef{d: d, ranges: append([]block.Range(nil), r.Ranges...)}
-		for _, g := range h.ranges {
-			h.n += g.Count
-		}
-		r.Ref = h
 	case block.OpPlace:
 		return d.place(r)
 	case block.OpFlush:

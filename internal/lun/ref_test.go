@@ -26,7 +26,7 @@ func TestReferencesTellOfChanges(t *testing.T) {
 		"an unmap":                {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 1), g(31, 1)}}, true},
 		"an unmap beside it":      {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 10), g(20, 10), g(32, 1)}}, false},
 		"a compare and write":     {block.Request{Op: block.OpCompareWrite, Range: g(30, 1), Data: sector, Compare: sector}, true},
-		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: g(5, 6), Ref: &ref{dev: dev(), ranges: []block.Range{g(100, 6)}}}, true},
+		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: g(5, 6), Ref: &ref{dev: dev(), held: held{ranges: []block.Range{g(100, 6)}}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := dev()
@@ -42,4 +42,75 @@ func TestReferencesTellOfChanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReferencesToFilesTellOfChanges: so does one to a file, of what the file is asked for.
+func TestReferencesToFilesTellOfChanges(t *testing.T) {
+	l, f := openFile(t, 1<<10)
+	d, other := f.Device("file", 512), f.Device("again", 512)
+	sector := [][]byte{make([]byte, 512)}
+	g := func(start, n uint64) block.Range { return block.Range{Start: start, Count: n} }
+	hold := func(ranges ...block.Range) block.Ref {
+		t.Helper()
+		r := &block.Request{Op: block.OpHold, Ranges: ranges}
+		if s := l.do(d, r); s != block.OK {
+			t.Fatalf("a hold ends %v", s)
+		}
+		return r.Ref
+	}
+	source := hold(g(100, 6))
+	for name, row := range map[string]struct {
+		req  block.Request
+		want bool
+	}{
+		"a read":                  {block.Request{Op: block.OpRead, Range: g(10, 1), Data: sector}, false},
+		"a flush":                 {block.Request{Op: block.OpFlush}, false},
+		"a write beside it":       {block.Request{Op: block.OpWrite, Range: g(20, 1), Data: sector}, false},
+		"a write":                 {block.Request{Op: block.OpWrite, Range: g(19, 1), Data: sector}, true},
+		"a write of zeros":        {block.Request{Op: block.OpWriteSame, Range: g(0, 100), Data: sector}, true},
+		"an unmap":                {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 1), g(31, 1)}}, true},
+		"a compare and write":     {block.Request{Op: block.OpCompareWrite, Range: g(30, 1), Data: sector, Compare: sector}, true},
+		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: g(5, 6), Ref: source}, true},
+		"a copy from there":       {block.Request{Op: block.OpPlace, Range: g(50, 6), Ref: source}, false},
+	} {
+		for _, dev := range []block.Device{d, other} {
+			h, vulnerable := hold(g(10, 10), g(30, 2)).(block.Vulnerable)
+			if !vulnerable {
+				t.Fatal("the reference keeps what it refers to")
+			}
+			r := row.req
+			if s := l.do(dev, &r); s != block.OK {
+				t.Errorf("%s ends %v", name, s)
+			}
+			l.x.Lock()
+			if h.Changed() != row.want {
+				t.Errorf("%s: changed: %v", name, h.Changed())
+			}
+			h.Release()
+			left := len(f.refs.held)
+			l.x.Unlock()
+			if left != 1 {
+				t.Errorf("%s: %d references are watched after its end", name, left)
+			}
+		}
+	}
+	t.Run("a write that was under way", func(t *testing.T) {
+		begin, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		for range fileWorkers {
+			f.enqueue(func() { begin <- struct{}{}; <-end })
+			<-begin
+		}
+		w := &block.Request{Op: block.OpWrite, Range: g(10, 1), Data: sector, Done: func(*block.Request) { close(done) }}
+		l.x.Lock()
+		d.Submit([]*block.Request{w})
+		l.x.Unlock()
+		h := hold(g(10, 10)).(block.Vulnerable)
+		close(end)
+		<-done
+		l.x.Lock()
+		defer l.x.Unlock()
+		if !h.Changed() {
+			t.Error("nothing changed")
+		}
+	})
 }
