@@ -20,12 +20,13 @@ type File struct {
 	size uint64
 	dev  bool // a block device
 
-	refs holds // of its devices
-	mu   sync.Mutex
-	wake *sync.Cond // guarded by mu
-	jobs []func()   // guarded by mu
-	quit bool       // guarded by mu
-	wg   sync.WaitGroup
+	refs  holds // of its devices
+	syncs syncs
+	mu    sync.Mutex
+	wake  *sync.Cond // guarded by mu
+	jobs  []func()   // guarded by mu
+	quit  bool       // guarded by mu
+	wg    sync.WaitGroup
 }
 
 // fileWorkers is the number of transfers at one time: what a flash device needs to be busy.
@@ -48,6 +49,7 @@ func OpenFile(exec block.Executor, path string, size uint64) (*File, error) {
 		return nil, err
 	}
 	x.wake = sync.NewCond(&x.mu)
+	x.syncs.init(f)
 	for range fileWorkers {
 		x.wg.Go(x.work)
 	}
@@ -141,14 +143,10 @@ func (x *File) Submit(ios []*block.IO) {
 	}
 }
 
-func syncData(f *os.File) error {
-	return block.Again(func() error { return unix.Fdatasync(int(f.Fd())) })
-}
-
 // Sync implements block.Medium.
 func (x *File) Sync(done func(error)) {
 	x.enqueue(func() {
-		err := syncData(x.f)
+		err := x.syncs.sync()
 		x.exec.Post(func() { done(err) })
 	})
 }
@@ -193,11 +191,13 @@ func fnv(s string) uint64 {
 type fileDevice struct {
 	*File
 	info block.Info
+
+	listen []func(block.Event)
+	told   uint64 // the number of the last failed sync that listeners were told of
 }
 
-func (d *fileDevice) Info() block.Info         { return d.info }
-func (d *fileDevice) Notify(func(block.Event)) {}
-func (d *fileDevice) Cancel(*block.Request)    {}
+func (d *fileDevice) Info() block.Info      { return d.info }
+func (d *fileDevice) Cancel(*block.Request) {}
 
 func (d *fileDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
@@ -209,8 +209,12 @@ func (d *fileDevice) Submit(reqs []*block.Request) {
 			continue
 		}
 		d.refs.touch(r)
+		since := uint64(0)
+		if r.Op == block.OpFlush {
+			since = d.syncs.lastFailed()
+		}
 		d.enqueue(func() {
-			s := d.serve(r)
+			s := d.serve(r, since)
 			d.exec.Post(func() { d.end(r, s) })
 		})
 	}
@@ -220,6 +224,9 @@ func (d *fileDevice) Submit(reqs []*block.Request) {
 // knows which of the two came first.
 func (d *fileDevice) end(r *block.Request, s block.Status) {
 	d.refs.touch(r)
+	if r.Op == block.OpFlush || r.Flags&block.FUA != 0 {
+		d.tell()
+	}
 	r.Status = s
 	r.Done(r)
 }
@@ -230,7 +237,8 @@ type fileRef struct {
 	d *fileDevice
 }
 
-func (d *fileDevice) serve(r *block.Request) block.Status {
+// serve carries out a request; since is for a flush.
+func (d *fileDevice) serve(r *block.Request, since uint64) block.Status {
 	off := int64(r.Range.Start << block.SectorShift)
 	var err error
 	bad := block.MediumWrite
@@ -262,13 +270,13 @@ func (d *fileDevice) serve(r *block.Request) block.Status {
 	case block.OpPlace:
 		return d.place(r)
 	case block.OpFlush:
-		err = syncData(d.f)
+		err = d.syncs.flush(since)
 	default:
 		return block.Unsupported
 	}
 	switch {
 	case err == nil && r.Flags&block.FUA != 0 && r.Op != block.OpRead:
-		err = syncData(d.f)
+		err = d.syncs.sync()
 	case errors.Is(err, unix.ENOSPC):
 		return block.NoSpace
 	}

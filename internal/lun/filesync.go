@@ -1,0 +1,106 @@
+// Syncs of a file. Linux reports a failed write-back once for each open file, to whoever syncs
+// first, and the next fdatasync ends well though the data is gone. So there is one fdatasync at a
+// time: all who came before it began share it and its error. Who wrote without a sync of his own
+// learns of the loss as of that of a LUN's volatile cache: the next flush fails, as does one that is
+// under way, and listeners are told of a loss of power.
+
+package lun
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// syncs are the syncs of one file. Any goroutine may call them; they wait for the disk.
+type syncs struct {
+	data func() error // fdatasync
+
+	mu   sync.Mutex
+	idle *sync.Cond // guarded by mu; one has ended
+
+	// They are numbered from 1 on.
+	begun, ended uint64 // guarded by mu
+	failed       uint64 // guarded by mu: the last one that has failed, 0: none has
+	why          error  // guarded by mu: the error of that
+	owed         bool   // guarded by mu: no flush has failed for it yet
+}
+
+func (s *syncs) init(f *os.File) {
+	s.data = func() error { return block.Again(func() error { return unix.Fdatasync(int(f.Fd())) }) }
+	s.idle = sync.NewCond(&s.mu)
+}
+
+// sync makes what was written before it survive a loss of power.
+func (s *syncs) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait()
+}
+
+// flush is sync for a client that relies on it for all that it has written. It fails also if an
+// earlier sync has failed that no flush has told of, or any after the one of number since, which
+// was the last to fail when the flush came.
+func (s *syncs) flush(since uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.wait()
+	if err == nil && (s.owed || s.failed > since) {
+		err = s.why
+	}
+	s.owed = false
+	return err
+}
+
+// lastFailed returns the number of the last sync that has failed, 0 if none has.
+func (s *syncs) lastFailed() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// wait returns the outcome of the next sync that begins, or of a later one that failed. The caller
+// holds mu, which is not held meanwhile.
+func (s *syncs) wait() error {
+	own := s.begun + 1
+	for s.ended < own {
+		if s.begun > s.ended {
+			s.idle.Wait()
+			continue
+		}
+		s.begun++
+		s.mu.Unlock()
+		err := s.data()
+		s.mu.Lock()
+		if s.ended = s.begun; err != nil {
+			s.failed, s.why, s.owed = s.ended, err, true
+		}
+		s.idle.Broadcast()
+	}
+	if s.failed >= own {
+		return s.why
+	}
+	return nil
+}
+
+// Notify implements block.Device.
+func (d *fileDevice) Notify(fn func(block.Event)) {
+	d.listen = append(d.listen, fn)
+	d.tell()
+}
+
+// tell tells listeners of the syncs that have failed since it did last.
+func (d *fileDevice) tell() {
+	if len(d.listen) == 0 {
+		return
+	}
+	if n := d.syncs.lastFailed(); n != d.told {
+		d.told = n
+		for _, fn := range d.listen {
+			fn(block.Event{Kind: block.EventPowerLoss})
+		}
+	}
+}
