@@ -101,7 +101,7 @@ func (r *rig) login(name string) *server.Nexus {
 
 func (r *rig) submit(n *server.Nexus, cdb, list []byte) *server.Task {
 	binary.BigEndian.PutUint32(cdb[10:], uint32(len(list)))
-	t := &server.Task{CDB: cdb, MaxIn: 1 << 20, Bufs: heap{}, Done: func(*server.Task) {}}
+	t := &server.Task{CDB: cdb, MaxIn: 1 << 20, Bufs: heap{}, Done: func(t *server.Task) { t.Ctx = true }}
 	if list != nil {
 		t.DataOut = [][]byte{list}
 	} else {

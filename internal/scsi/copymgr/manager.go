@@ -114,6 +114,11 @@ func (m *Manager) Unmap(x *server.ITL, w *server.Waiter) {
 	m.read.Unmap(x, w)
 }
 
+// UnmapLeft implements server.CopyManager.
+func (m *Manager) UnmapLeft(u *server.Unit, w *server.Waiter, match func(*server.ITL) bool) {
+	m.read.UnmapLeft(u, w, match)
+}
+
 // Drop implements server.CopyManager.
 func (m *Manager) Drop(x *server.ITL) {
 	s := m.sources[x]

@@ -238,7 +238,7 @@ func (g *Guest) fence(u *server.Unit, w *server.Waiter, what server.Scope, verdi
 	}
 }
 
-// unmapped is Store.Unmap of a guest.
+// unmapped is Store.Unmap, and UnmapLeft, of a guest.
 func (g *Guest) unmapped(w *server.Waiter) {
 	why := sense.LUNNotSupported
 	if g.rest&server.UsesData != 0 { // who does not see its unit does not know a token

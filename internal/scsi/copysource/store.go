@@ -53,6 +53,16 @@ func (m *Store) Unmap(x *server.ITL, w *server.Waiter) {
 	}
 }
 
+// UnmapLeft ends the unit's parts in operations elsewhere by I_T_L nexuses that match and are gone; see
+// server.CopyManager.
+func (m *Store) UnmapLeft(u *server.Unit, w *server.Waiter, match func(*server.ITL) bool) {
+	for _, g := range m.present() {
+		if g.x.Unit() == u && match(g.x) {
+			g.unmapped(w)
+		}
+	}
+}
+
 // present returns the guests that have not left, in the order of their coming.
 func (m *Store) present() []*Guest {
 	return slices.DeleteFunc(slices.Clone(m.guests), func(g *Guest) bool { return g.left })

@@ -45,9 +45,7 @@ func (st *taskState) Withdraw() {
 // expel ends a task because its LUN has gone. w, which may be nil, waits for its end.
 func (t *Task) expel(w *Waiter) {
 	st := &t.state
-	if w != nil {
-		w.Await(t)
-	}
+	w.Await(t)
 	switch st.phase {
 	case delayed, aborting, completed: // it ends, or has ended, without help
 	case atDevice:

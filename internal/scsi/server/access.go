@@ -67,15 +67,11 @@ func (x *ITL) Refuses(r block.Range, write bool) (byte, sense.Code) {
 // inaccessible tells why the nexus's port keeps it from a command; sense.NoSense means
 // that it does not.
 func (n *Nexus) inaccessible(row *Command) sense.Code {
-	switch n.group.State() {
-	case alua.Standby:
-		if row.Flags&PassStandby == 0 {
-			return sense.PortStandby
-		}
-	case alua.Unavailable:
-		if row.Flags&passUnavailable == 0 {
-			return sense.PortUnavailable
-		}
+	switch s := n.group.State(); {
+	case s == alua.Standby && row.Flags&PassStandby == 0:
+		return sense.PortStandby
+	case s == alua.Unavailable && row.Flags&passUnavailable == 0:
+		return sense.PortUnavailable
 	}
 	return sense.NoSense
 }

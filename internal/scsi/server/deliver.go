@@ -75,9 +75,9 @@ func NewWaiter(done func()) *Waiter { return &Waiter{left: 1, done: done} }
 // More adds one to wait for.
 func (w *Waiter) More() { w.left++ }
 
-// Await adds a task that has not ended.
+// Await has w, which may be nil, wait for a task that has not ended.
 func (w *Waiter) Await(t *Task) {
-	if t.state.phase != completed {
+	if w != nil && t.state.phase != completed {
 		w.More()
 		t.state.waiters = append(t.state.waiters, w)
 	}

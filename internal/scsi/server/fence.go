@@ -11,8 +11,8 @@ import (
 )
 
 // CopyManager is the copy manager as the rest of the target knows it: it has operations that use
-// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence, Stop and
-// Unmap are called when all requests are with their devices, so that each can be withdrawn there.
+// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence, Stop, Unmap and
+// UnmapLeft are called when all requests are with their devices, so that each can be withdrawn there.
 type CopyManager interface {
 	// Fence ends the operations that use the unit and for which verdict has another status than
 	// GOOD: they get that from the unit. w, which may be nil, waits for them.
@@ -23,6 +23,9 @@ type CopyManager interface {
 	// Unmap ends the operations that came on an I_T_L nexus that its nexus sees no longer, or that use
 	// its unit by it. w, which may be nil, waits for them.
 	Unmap(x *ITL, w *Waiter)
+	// UnmapLeft ends the unit's parts in operations elsewhere by I_T_L nexuses that match, and that their nexuses see no
+	// longer, or whose nexuses have ended. w waits for what these parts have under way.
+	UnmapLeft(u *Unit, w *Waiter, match func(*ITL) bool)
 	// Drop stops the operations of the I_T_L nexus that have no task any more, and forgets all its
 	// results.
 	Drop(x *ITL)

@@ -65,11 +65,12 @@ type noCopies struct{ CopyManager }
 
 func withoutCopies(*Target) CopyManager { return noCopies{} }
 
-func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict) {}
-func (noCopies) Stop(*Waiter, func(*ITL) bool)        {}
-func (noCopies) Unmap(*ITL, *Waiter)                  {}
-func (noCopies) Drop(*ITL)                            {}
-func (noCopies) Revoke(*Unit)                         {}
+func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict)      {}
+func (noCopies) Stop(*Waiter, func(*ITL) bool)             {}
+func (noCopies) Unmap(*ITL, *Waiter)                       {}
+func (noCopies) UnmapLeft(*Unit, *Waiter, func(*ITL) bool) {}
+func (noCopies) Drop(*ITL)                                 {}
+func (noCopies) Revoke(*Unit)                              {}
 
 func newLives() *lives {
 	l := &lives{exec: &block.Virtual{}, dev: &heldDevice{}}

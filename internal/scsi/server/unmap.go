@@ -57,6 +57,7 @@ func (t *Target) Remap(change, ended func()) {
 			}
 		}
 		t.StopCopies(w, left)
+		t.copies.UnmapLeft(u, w, left)
 	}
 	t.unmapped = nil
 	w.Less(t)
