@@ -290,3 +290,19 @@ func TestUnmappingWaitsForWhatIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestRemovedUnitOfAToken: a copy by a token whose unit is removed says that the token is revoked; it does not say, of a unit that is
+// there, that this is not.
+func TestRemovedUnitOfAToken(t *testing.T) {
+	for lun, want := range map[uint64]int{fromLUN: 0x02052306, toLUN: 0x02052500} {
+		f := newFenceRig(t)
+		f.devs[toLUN].Hold = true
+		task := f.writeToken(f.token, 0)
+		f.exec.RunUntil(f.exec.Now() + second)
+		f.tg.RemoveUnit(f.a.ITLs()[lun].Unit())
+		f.exec.RunUntil(f.exec.Now() + second)
+		f.wants(fmt.Sprintf("the removal of LUN %d", lun), code(task), want)
+		f.tg.RevokeTokens()
+		f.refs("at the end", 0)
+	}
+}

@@ -204,6 +204,13 @@ func TestGuestsOfSessionsThatHaveEnded(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the unit goes", func(t *testing.T) {
+		r := newGuestRig(t)
+		task := r.writeFrom(r.a[0], r.token(r.a[1]))
+		r.far.tg.RemoveUnit(r.far.u)
+		r.run()
+		r.ended(task, "052306")
+	})
 	t.Run("a reset keeps tokens", func(t *testing.T) {
 		r := newGuestRig(t)
 		task := r.writeFrom(r.a[0], r.token(r.a[1]))

@@ -6,7 +6,6 @@ package server
 
 import (
 	"github.com/arraysim/arraysim/internal/scsi/erase"
-	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -33,12 +32,7 @@ func (u *Unit) Erase(what erase.Parameters, task *Task) {
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := NewWaiter(b.Next)
 	u.Shut(func(*Nexus) bool { return true })
-	u.Quiet(w, task, Rest, func(_, _ *ITL, how Use) (byte, sense.Code) {
-		if how == UsesData {
-			return sam.StatusCheckCondition, sense.TokenRevoked
-		}
-		return sam.StatusCheckCondition, b.busyCode()
-	})
+	u.Quiet(w, task, Rest, revokes(b.busyCode()))
 	w.Less(u.t)
 }
 

@@ -105,5 +105,15 @@ func Aborts(_, _ *ITL, how Use) (byte, sense.Code) {
 	return sam.StatusTaskAborted, sense.NoSense
 }
 
+// revokes is the verdict of what takes the unit's data away: who only has a token of it hears that this is revoked, others why.
+func revokes(why sense.Code) Verdict {
+	return func(_, _ *ITL, how Use) (byte, sense.Code) {
+		if how == UsesData {
+			return sam.StatusCheckCondition, sense.TokenRevoked
+		}
+		return sam.StatusCheckCondition, why
+	}
+}
+
 // RevokeTokens makes all ROD tokens invalid: no reference to a device is left by them.
 func (t *Target) RevokeTokens() { t.copies.Revoke(nil) }

@@ -18,7 +18,6 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
-	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -128,9 +127,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 	}
 	u.stats.Detach()
 	t.copies.Revoke(u)
-	u.Fence(nil, Rest, func(_, _ *ITL, _ Use) (byte, sense.Code) {
-		return sam.StatusCheckCondition, sense.LUNNotSupported
-	})
+	u.Fence(nil, Rest, revokes(sense.LUNNotSupported))
 	t.maps.Remove(u)
 	t.remap(nil)
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
