@@ -138,6 +138,28 @@ func TestCopyOperationAbort(t *testing.T) {
 	}
 }
 
+// TestAbortBesideItsCopy: COPY OPERATION ABORT also withdraws what a copy of the same batch of commands has just begun.
+func TestAbortBesideItsCopy(t *testing.T) {
+	f := newFenceRig(t)
+	to := f.devs[toLUN]
+	to.Hold = true
+	list := scsitest.WriteTokenList(1, 0, f.token, scsitest.Extent{Blocks: 8})
+	var batch []*scsi.Task
+	for _, cdb := range [][]byte{scsitest.TokenCDB(0x11, 5, list), scsitest.ReceiveCDB(0x83, 0x1C, 5)} {
+		task := f.task(fmt.Sprintf("%x", cdb[1]), toLUN, cdb)
+		if cdb[1] == 0x11 {
+			task.DataOut = [][]byte{list}
+		}
+		batch = append(batch, task)
+	}
+	f.submit(f.a, batch...)
+	f.exec.RunUntil(f.exec.Now() + second)
+	f.ended("11", "1c")
+	if to.Seen[block.OpPlace] != 1 || to.Waiting() != 0 {
+		t.Errorf("%d places came to the device, and %d of them wait; want one, which is withdrawn", to.Seen[block.OpPlace], to.Waiting())
+	}
+}
+
 // Resets and lost nexuses end what goes on in the background.
 func TestBackgroundCopyEnds(t *testing.T) {
 	for what, end := range map[string]func(*rig){

@@ -158,6 +158,7 @@ func TokenInformation(t *server.Task) {
 
 // CopyAbort serves COPY OPERATION ABORT: it ends when the operation has.
 func CopyAbort(t *server.Task) {
+	t.Target().Flush() // so that the operation's request is with its device, where it can be withdrawn
 	r := managerOf(t).source(t.ITL()).with(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
 	if r == nil || r.op == nil {
 		t.Fault(sense.InCDB(listIDOf, 7))
