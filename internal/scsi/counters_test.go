@@ -32,7 +32,7 @@ func emitted(tg *scsi.Target) samples {
 
 func TestCounters(t *testing.T) {
 	exec := &block.Virtual{}
-	r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec})}
+	r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec, Random: func(b []byte) { clear(b) }})}
 	for i := range 2 {
 		d := scsitest.NewDevice(exec, scsitest.Ready(uint32(i), 4096, 512, true))
 		r.devs = append(r.devs, d)
@@ -49,6 +49,19 @@ func TestCounters(t *testing.T) {
 	zeros.DataOut = [][]byte{make([]byte, 512)}
 	r.submit(r.a, r.task("r", 0, scsitest.CDB(0x28, 0, 2)), r.task("w", 0, write1), r.task("bad", 0, scsitest.CDB(0x28, 5000, 2)), zeros, r.copyTask("copy", 1, 2))
 	exec.Run()
+	none := make([]byte, 512) // a token of zeros
+	copy(none, []byte{0xFF, 0xFF, 0, 1, 0, 0, 0x01, 0xF8})
+	populate, write := scsitest.PopulateList(1, 0, 0, scsitest.Extent{Blocks: 8}), scsitest.WriteTokenList(1, 0, none, scsitest.Extent{Blocks: 8})
+	nowhere := scsitest.CopyList4(9, 0, scsitest.Immed4, nil, [][]byte{scsitest.Segment02(5, 5, 1, 0, 9, false)})
+	for _, c := range []struct { // in the background
+		lun       uint64
+		cdb, list []byte
+	}{{0, scsitest.TokenCDB(0x10, 1, populate), populate}, {2, scsitest.TokenCDB(0x11, 2, write), write}, {0, scsitest.CopyCDB4(nowhere), nowhere}} {
+		k := r.task("background", c.lun, c.cdb)
+		k.DataOut = [][]byte{c.list}
+		r.submit(r.a, k)
+		exec.Run()
+	}
 	got := emitted(r.tg)
 	for _, want := range []string{
 		"host_commands_total{vol0,pool0,alice,read,good} 1",
@@ -58,12 +71,17 @@ func TestCounters(t *testing.T) {
 		"host_commands_total{vol0,pool0,alice,xcopy_src,good} 1",
 		"host_commands_total{vol1,pool0,alice,xcopy_dst,good} 1",
 		"host_commands_total{vol0,pool0,alice,other,good} 1",  // one INQUIRY; a copy counts once
+		"host_commands_total{vol0,pool0,alice,other,check} 2", // a unit attention, and a copy whose first segment fails
+		"host_commands_total{vol0,pool0,alice,odx_src,good} 1",
+		"host_commands_total{vol1,pool0,alice,odx_dst,good} 1",
 		"host_transferred_bytes_total{vol0,pool0,read} 1024",  // and not what INQUIRY tells
 		"host_transferred_bytes_total{vol0,pool0,write} 1024", // two blocks, and no parameter list
 		"host_described_bytes_total{vol0,pool0,write_same} 512000",
 		"host_described_bytes_total{vol0,pool0,xcopy_src} 4096",
 		"host_described_bytes_total{vol1,pool0,xcopy_dst} 4096",
 		"host_command_duration_seconds{vol0,write} 1",
+		"host_command_duration_seconds{vol0,odx_src} 1",
+		"host_command_duration_seconds{vol1,odx_dst} 1",
 		"host_queue_depth{vol0} 0",
 	} {
 		if !slices.Contains(got, want) {

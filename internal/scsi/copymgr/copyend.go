@@ -130,10 +130,14 @@ func (o *operation) finish(status, samStatus byte, data sense.Data) {
 	}
 }
 
-// book counts the operation once for each part that a unit had in it.
+// book counts the operation once for each part that a unit had in it. Without any, nothing but its command counts: that of a token,
+// or of a copy that fails before its first segment.
 func (o *operation) book(samStatus byte, cancelled bool) {
 	if cancelled {
 		samStatus = sam.StatusTaskAborted
+	}
+	if o.early != nil && len(o.roles) == 0 { // how long it took is counted: it has ended
+		o.x.Count(o.early.Kind, counters.OutcomeOf(samStatus))
 	}
 	now := o.m.t.Exec().Now()
 	for _, r := range o.roles {

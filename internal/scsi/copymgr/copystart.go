@@ -48,7 +48,7 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 		s.keep(o.result)
 	}
 	if immed {
-		o.task = nil
+		o.task, o.early = nil, t.Command()
 		t.CountedElsewhere()
 		t.Good()
 	} else {

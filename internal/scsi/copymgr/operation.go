@@ -39,6 +39,7 @@ type operation struct {
 	start   int64
 	arrived uint64 // its command
 	roles   []copyRole
+	early   *server.Command  // that has ended at once; nil: it has waited
 	waiters []*server.Waiter // what goes on when the operation is over
 }
 

@@ -127,8 +127,7 @@ func (t *Task) Outsource(o Outsourced) {
 	t.state.to(atDevice)
 }
 
-// CountedElsewhere says that the task's command is counted by its operation, for each unit that
-// took part.
+// CountedElsewhere says that the task's command is counted by its operation.
 func (t *Task) CountedElsewhere() { t.state.countedByCopy = true }
 
 // count counts a task that ends. Aborted tasks count as failed.
