@@ -150,6 +150,8 @@ func TestForgedTokens(t *testing.T) {
 		{"RECOVERED ERROR", func(body []byte) []byte { return refuses(body, 0x010000) }, "052304"},
 		{"no sense key", func(body []byte) []byte { return refuses(body, 0x1F2304) }, "052304"},
 		{"half a block", func(body []byte) []byte { return lends(body, 9, 3) }, "052304"},
+		{"a unit, and nothing of it", func(body []byte) []byte { return unitAlone(body, 0) }, "052304"},
+		{"a unit, and that the token is revoked", func(body []byte) []byte { return unitAlone(body, 0x052305) }, "052304"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newForger(t, func(conn net.Conn, k kind, body []byte) {
@@ -161,9 +163,25 @@ func TestForgedTokens(t *testing.T) {
 			if got := end(h.Do(redeem(0, 0, forgedToken(), 0, 64))); got != c.want {
 				t.Errorf("the copy ends with %s, want %s", got, c.want)
 			}
+			f.poll("no units", func() bool { // by the same link, or another one
+				f.client.mu.Lock()
+				defer f.client.mu.Unlock()
+				l := f.client.link
+				return l != nil && len(l.units) == 0 && len(l.users) == 0
+			})
 			f.dst.free()
 		})
 	}
+}
+
+// unitAlone answers a question for a token with a unit that has failed to hold anything.
+func unitAlone(body []byte, sense uint32) []byte {
+	q, err := parseBorrowing(body)
+	if err != nil {
+		return nil
+	}
+	e := stepEnd{call: q.call, status: byte(block.Hardware), sense: sense, unit: foundUnit{ok: true, volume: "v"}}
+	return e.append(nil)
 }
 
 // refuses answers a question for a token with a sense code.

@@ -360,7 +360,7 @@ func (l *copyLink) fits(k *copyCall, e *stepEnd) error {
 	ok := e.status == byte(block.OK)
 	switch {
 	case e.held != (ok && (k.token != nil && e.unit.ok || k.hold > 0)):
-	case k.step != nil && e.unit.ok, k.token != nil && !e.unit.ok && e.sense == 0:
+	case k.step != nil && e.unit.ok, k.token != nil && e.unit.ok != e.held, k.token != nil && !e.held && e.sense == 0:
 	case e.held && (e.sectors == 0 || e.sectors > 1<<50 || !k.over && held != e.sectors || k.hold > 0 && e.sectors != k.hold):
 	case !e.held && len(k.runs) > 0:
 	default:
