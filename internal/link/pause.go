@@ -117,6 +117,7 @@ func (l *serverLink) heardPaused(body []byte) error {
 func (l *clientLink) pause(number uint32, limit time.Duration) error {
 	c := l.c
 	if c.pauses.Add(1) > maxPauses {
+		c.pauses.Add(-1)
 		return broke("more than %d pauses at a time", maxPauses)
 	}
 	limit = min(limit, maxPause)
