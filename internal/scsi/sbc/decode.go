@@ -18,7 +18,7 @@ const (
 	maxCompareBlocks  = 128
 	maxCompareBytes   = 256 << 10 // what the array writes as one, see block.Atomic
 	maxUnmapRanges    = 1024
-	maxUnmapBlocks    = 1<<32 - 1
+	maxUnmapBlocks    = 1<<32 - 1 // what its descriptors say, and no fewer (SBC-4 6.6.4)
 	maxWriteSame      = 1<<32 - 1
 	maxPatternSectors = 16 << 20 >> block.SectorShift // of WRITE SAME with a pattern, at a time
 )
