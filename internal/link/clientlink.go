@@ -37,7 +37,8 @@ type clientLink struct {
 	places    [][]byte
 	quit      chan struct{}
 
-	sent   uint64        // bytes of commands; of the writer
+	tick   *time.Ticker  // a sign of life is due; of the writer, as is sent
+	sent   uint64        // bytes of commands
 	credit atomic.Uint64 // so many the owner has read
 	more   chan struct{} // it has read more
 }

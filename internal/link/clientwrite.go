@@ -14,13 +14,13 @@ func (l *clientLink) write() error {
 	bw := bufio.NewWriterSize(l.conn, 64<<10)
 	var spare []item
 	scratch := make([]byte, 0, 1024)
-	tick := time.NewTicker(c.times.ping)
-	defer tick.Stop()
+	l.tick = time.NewTicker(c.times.ping)
+	defer l.tick.Stop()
 	for {
 		ping := false
 		select {
 		case <-c.wake:
-		case <-tick.C:
+		case <-l.tick.C:
 			ping = true
 		case <-l.quit:
 			return nil
@@ -78,7 +78,13 @@ func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
 // buffer, from where the next call may send it: the owner does not begin before it has that.
 func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 	f := &l.c.flights[it.slot]
-	if err := l.spend(bw, pieceLen); err != nil { // before it is begun, so that it can be taken back meanwhile
+	// Before it is begun, so that it can be taken back meanwhile. A stamp of 0 says nothing of what
+	// is on its way: the end of a session may wait behind the command.
+	err := l.spend(bw, pieceLen, func() error {
+		_, err := bw.Write(appendPing(b, 0))
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if !f.turn.CompareAndSwap(it.turn, 0) {
@@ -92,32 +98,48 @@ func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 	}
 	l.sent += uint64(len(b) + stampLen)
 	for _, v := range t.DataOut {
-		for len(v) > 0 { // each piece has its time
-			k := min(len(v), pieceLen)
-			if err := l.spend(bw, k); err != nil {
+		send := func(n int) error {
+			l.patience() // each piece has its time
+			_, err := bw.Write(v[:n])
+			l.sent += uint64(n)
+			v = v[n:]
+			return err
+		}
+		for len(v) > 0 {
+			err := l.spend(bw, min(len(v), pieceLen), func() error {
+				if l.sent >= l.credit.Load()+creditBytes {
+					return nil
+				}
+				return send(min(len(v), 1)) // there is no room for a message inside of one
+			})
+			if err == nil {
+				err = send(min(len(v), pieceLen))
+			}
+			if err != nil {
 				return err
 			}
-			l.patience()
-			if _, err := bw.Write(v[:k]); err != nil {
-				return err
-			}
-			l.sent += uint64(k)
-			v = v[k:]
 		}
 	}
-	_, err := bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
+	_, err = bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
 	f.written.Store(true)
 	return err
 }
 
-// spend waits until n more bytes of commands may be on their way.
-func (l *clientLink) spend(bw *bufio.Writer, n int) error {
-	for l.sent+uint64(n) > l.credit.Load()+creditBytes {
+// spend waits until n more bytes of commands may be on their way. Meanwhile it calls sign as often
+// as the owner is to hear that this node lives: what the owner has read it says behind the result
+// that it sends, and that may take longer than it waits for a node that is silent.
+func (l *clientLink) spend(bw *bufio.Writer, n int, sign func() error) error {
+	for l.sent+uint64(n)+signBytes > l.credit.Load()+creditBytes {
+		l.patience()
 		if err := bw.Flush(); err != nil {
 			return err
 		}
 		select {
 		case <-l.more:
+		case <-l.tick.C:
+			if err := sign(); err != nil {
+				return err
+			}
 		case <-l.quit:
 			return io.ErrClosedPipe
 		}

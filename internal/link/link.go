@@ -135,6 +135,9 @@ const (
 	creditBytes = 512 << 10
 	creditStep  = creditBytes / 4
 	pieceLen    = 64 << 10
+	// signBytes are what a node that waits for credits has of them for signs of life, one byte each:
+	// for more than ten minutes.
+	signBytes = 4 << 10
 
 	maxArray = 64 // bytes of the name of an array
 )

@@ -83,6 +83,9 @@ func (l *serverLink) write() {
 			if err == nil {
 				err = l.send(bw, scratch, it)
 			}
+			if err == nil { // a batch may take long, and what the node writes waits meanwhile
+				err = l.tell(bw, scratch)
+			}
 			if it.kind == kindResult {
 				it.command.release()
 			}
@@ -90,9 +93,8 @@ func (l *serverLink) write() {
 		}
 		spare = batch
 		l.patience()
-		if taken := l.taken.Load(); err == nil && taken-l.told.Load() >= creditStep {
-			l.told.Store(taken)
-			_, err = bw.Write(appendLong(scratch[:0], kindCredit, taken))
+		if err == nil {
+			err = l.tell(bw, scratch)
 		}
 		if err == nil && ping {
 			_, err = bw.Write(appendPing(scratch[:0], l.s.clock.now()))
@@ -105,6 +107,18 @@ func (l *serverLink) write() {
 			l.kill(err)
 		}
 	}
+}
+
+// tell has the node know how much of its commands was read, where that is worth a message. It goes
+// with the next write.
+func (l *serverLink) tell(bw *bufio.Writer, scratch []byte) error {
+	taken := l.taken.Load()
+	if taken-l.told.Load() < creditStep {
+		return nil
+	}
+	l.told.Store(taken)
+	_, err := bw.Write(appendLong(scratch[:0], kindCredit, taken))
+	return err
 }
 
 // patience bounds the next write.
