@@ -50,6 +50,22 @@ func (r *rig) hostile(t *testing.T, id uint16) *peer {
 // meets says hello to the owner, and hears its welcome.
 func (r *rig) meets(t *testing.T, hello greeting) *peer {
 	t.Helper()
+	p := r.greets(t, hello)
+	k, body, err := readMessage(p.c, make([]byte, maxBody))
+	if err != nil || k != kindWelcome {
+		t.Fatalf("no welcome: kind %d, %v", k, err)
+	}
+	g, err := parseGreeting(k, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stamp = g.stamp
+	return p
+}
+
+// greets says hello to the owner.
+func (r *rig) greets(t *testing.T, hello greeting) *peer {
+	t.Helper()
 	conf, err := identity([]byte(testSecret))
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +78,6 @@ func (r *rig) meets(t *testing.T, hello greeting) *peer {
 	raw.SetDeadline(time.Now().Add(patience))
 	p := &peer{t: t, c: tls.Client(raw, conf)}
 	p.send(hello.append(nil, kindHello))
-	k, body, err := readMessage(p.c, make([]byte, maxBody))
-	if err != nil || k != kindWelcome {
-		t.Fatalf("no welcome: kind %d, %v", k, err)
-	}
-	g, err := parseGreeting(k, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.stamp = g.stamp
 	return p
 }
 

@@ -73,6 +73,7 @@ type Server struct {
 	mu        sync.Mutex // never held while an executor is taken
 	listener  net.Listener
 	links     map[uint16]*serverLink // guarded by mu; by node
+	waiting   map[uint16]*serverLink // guarded by mu; likewise: waits for its place
 	nodes     []*nodeState           // guarded by mu; in the order in which they came
 	strangers []stranger             // guarded by mu; the oldest first
 	lends     map[*lendLink]bool     // guarded by mu
@@ -104,7 +105,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Targets) < 1 || len(cfg.Targets) > maxTargets {
 		return nil, fmt.Errorf("link: %d targets", len(cfg.Targets))
 	}
-	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, lends: map[*lendLink]bool{}, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, waiting: map[uint16]*serverLink{}, lends: map[*lendLink]bool{}, stop: make(chan struct{})}
 	if s.cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -253,42 +254,6 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 	}
 	raw.SetDeadline(time.Time{})
 	return l, nil
-}
-
-// admit gives a link its place, once the former one of the same process has ended with all that came over it; the node is told
-// so meanwhile, and holds what it has on its way. Two processes that call themselves the same node would end each other's for
-// ever: the second is refused while the first is there.
-func (s *Server) admit(l *serverLink) error {
-	patience := time.NewTimer(admitTime)
-	defer patience.Stop()
-	again := time.NewTicker(s.times.ping)
-	defer again.Stop()
-	for {
-		s.mu.Lock()
-		old := s.links[l.node.ID]
-		if old == nil {
-			err := s.enter(l)
-			s.mu.Unlock()
-			return err
-		}
-		s.mu.Unlock()
-		if old.process != l.process {
-			return fmt.Errorf("node %d is linked by another process; give each node its own node.id", l.node.ID)
-		}
-		old.kill(errReplaced)
-		l.raw.SetDeadline(time.Now().Add(handshakeTime))
-		if _, err := l.conn.Write(appendEmpty(nil, kindBusy)); err != nil {
-			return err
-		}
-		select {
-		case <-old.gone:
-		case <-again.C:
-		case <-patience.C:
-			return errors.New("the former link does not end: some of its commands are in progress")
-		case <-s.stop:
-			return ErrClosed
-		}
-	}
 }
 
 // enter notes a link. Preconditions: mu is held.

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -124,4 +126,70 @@ func (s *Server) know(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.strangers = slices.DeleteFunc(s.strangers, func(x stranger) bool { return x.conn == conn })
+}
+
+// admit gives a link its place, once the former one of the same process has ended with all that
+// came over it; the node is told so meanwhile, and holds what it has on its way. Two processes that
+// call themselves the same node would end each other's for ever: the second is refused while the
+// first is there.
+func (s *Server) admit(l *serverLink) error {
+	patience := time.NewTimer(admitTime)
+	defer patience.Stop()
+	again := time.NewTicker(s.times.ping)
+	defer again.Stop()
+	defer s.waitNoMore(l)
+	for waits := false; ; waits = true {
+		old, err := s.place(l, waits)
+		if old == nil {
+			return err
+		}
+		old.kill(errReplaced)
+		l.raw.SetDeadline(time.Now().Add(handshakeTime))
+		if _, err := l.conn.Write(appendEmpty(nil, kindBusy)); err != nil {
+			return err
+		}
+		select {
+		case <-old.gone:
+		case <-again.C:
+		case <-l.gone:
+			return errReplaced
+		case <-patience.C:
+			return errors.New("the former link does not end: some of its commands are in progress")
+		case <-s.stop:
+			return ErrClosed
+		}
+	}
+}
+
+// place notes a link, or returns the former one that is in its way. Of a node's connections the
+// last one alone waits for the end of that: a node makes one at a time, and who makes many would
+// have the owner hold them all.
+func (s *Server) place(l *serverLink, waits bool) (former *serverLink, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	former, last := s.links[l.node.ID], s.waiting[l.node.ID]
+	switch {
+	case former != nil && former.process != l.process:
+		return nil, fmt.Errorf("node %d is linked by another process; give each node its own node.id", l.node.ID)
+	case waits && last != l:
+		return nil, errReplaced
+	case !waits && last != nil:
+		last.raw.Close()
+		close(last.gone)
+	}
+	if former == nil {
+		delete(s.waiting, l.node.ID)
+		return nil, s.enter(l)
+	}
+	s.waiting[l.node.ID] = l
+	return former, nil
+}
+
+// waitNoMore ends that a link waits for its place.
+func (s *Server) waitNoMore(l *serverLink) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[l.node.ID] == l {
+		delete(s.waiting, l.node.ID)
+	}
 }

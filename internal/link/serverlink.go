@@ -79,10 +79,8 @@ type sending struct {
 }
 
 func newServerLink(s *Server, conn, raw net.Conn, g greeting, buf []byte) *serverLink {
-	l := &serverLink{s: s, conn: conn, raw: raw, node: g.Node, process: g.process, standsBy: g.standsBy, buf: buf, nexuses: map[uint32]*ownedNexus{},
+	return &serverLink{s: s, conn: conn, raw: raw, node: g.Node, process: g.process, standsBy: g.standsBy, buf: buf, nexuses: map[uint32]*ownedNexus{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), gone: make(chan struct{})}
-	l.br = bufio.NewReaderSize(lastCall{l}, chunkLen)
-	return l
 }
 
 // past is a deadline that ends every wait of a socket.
@@ -105,6 +103,7 @@ func (r lastCall) Read(b []byte) (int, error) {
 func (l *serverLink) serve() {
 	log := l.s.cfg.Log.With("node", l.node.Name, "id", l.node.ID, "peer", l.raw.RemoteAddr().String())
 	log.Info("link: a node forwards to this one")
+	l.br = bufio.NewReaderSize(lastCall{l}, chunkLen)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
 
 // TestSpeechless: who has a secret, of nodes or of arrays, and does not say who it is keeps no stop waiting.
@@ -82,4 +83,50 @@ func TestFewerPorts(t *testing.T) {
 	})
 	link(2)
 	r.poll("both ports again", func() bool { return shown(0) == scsi.AccessNonOptimized && shown(1) == scsi.AccessNonOptimized })
+}
+
+// TestOneWaits: of the connections of a node that wait for the end of its former link the last one
+// alone is there, and has the link when that has ended.
+func TestOneWaits(t *testing.T) {
+	r := newRig(t, unhurried)
+	r.stuck(r.login(hostName).ready())
+	hello := greeting{Node: Node{ID: 2, Name: "b", Ports: 1}, process: r.client.process}
+	r.client.Stop()
+	waits := func(p *peer) {
+		t.Helper()
+		if k, _, err := readMessage(p.c, make([]byte, maxBody)); err != nil || k != kindBusy {
+			t.Fatalf("a message of kind %d, %v, want that the owner is busy", k, err)
+		}
+	}
+	last := r.greets(t, hello)
+	waits(last)
+	for n := range 50 {
+		before := last
+		last = r.greets(t, hello)
+		waits(last)
+		before.c.SetReadDeadline(time.Now().Add(admitTime / 2))
+		for buf := make([]byte, maxBody); ; {
+			k, _, err := readMessage(before.c, buf)
+			if ne, ok := err.(net.Error); ok && ne.Timeout() || err == nil && k != kindBusy {
+				t.Fatalf("connection %d waits beside the next one: kind %d, %v", n, k, err)
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	other := r.greets(t, greeting{Node: hello.Node, process: newIncarnation()})
+	if k, _, err := readMessage(other.c, make([]byte, maxBody)); k != kindRefusal {
+		t.Errorf("another process: kind %d, %v, want a refusal", k, err)
+	}
+	r.release(r.devs[scsitest.Thin])
+	for buf := make([]byte, maxBody); ; {
+		k, _, err := readMessage(last.c, buf)
+		if k == kindWelcome {
+			return
+		}
+		if err != nil || k != kindBusy {
+			t.Fatalf("the last connection: kind %d, %v", k, err)
+		}
+	}
 }
