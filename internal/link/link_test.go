@@ -250,6 +250,10 @@ func TestTransition(t *testing.T) {
 	if s := h.Do(scsitest.Command{CDB: []byte{3, 0, 0, 0, 18, 0}, In: 18}); s.Status != scsi.StatusGood || !bytes.Equal(s.In, senseTransition[:]) {
 		t.Errorf("REQUEST SENSE: %02x %x", s.Status, s.In)
 	}
+	described := []byte{0x72, 0x02, 0x04, 0x0A, 7: 0}
+	if s := h.Do(scsitest.Command{CDB: []byte{3, 1, 0, 0, 252, 0}, In: 252}); s.Status != scsi.StatusGood || !bytes.Equal(s.In, described) {
+		t.Errorf("REQUEST SENSE with DESC=1: %02x %x, want %x", s.Status, s.In, described)
+	}
 	want := bytes.Clone(groups)
 	want[4], want[9], want[16], want[21] = 0x0F, 2, 0x0F, 2
 	if got := reportGroups(h); !bytes.Equal(got, want) {

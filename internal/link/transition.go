@@ -11,7 +11,7 @@ import (
 // What a node says while no owner is linked (SPC-5 5.17.2.6): the state of its target port group is transitioning. INQUIRY,
 // REPORT LUNS and REPORT TARGET PORT GROUPS are answered with what the owner said last, and all else is told to try again.
 
-// Sense data in fixed format.
+// Sense data in fixed format: a node does not know D_SENSE of the units.
 var (
 	// NOT READY, LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
 	senseTransition = [18]byte{0: 0x70, 2: 0x02, 7: 10, 12: 0x04, 13: 0x0A}
@@ -19,6 +19,9 @@ var (
 	senseInterrupted  = [18]byte{0: 0x70, 2: 0x0B, 7: 10, 12: 0x08, 13: 0x00}
 	senseInvalidField = [18]byte{0: 0x70, 2: 0x05, 7: 10, 12: 0x24, 13: 0x00}
 )
+
+// describedTransition is senseTransition in descriptor format (SPC-5 4.4.2).
+var describedTransition = [8]byte{0: 0x72, 1: 0x02, 2: 0x04, 3: 0x0A}
 
 // check makes CHECK CONDITION of a task. The sense data is shared, and nobody writes to it.
 func check(t *scsi.Task, sense [18]byte) {
@@ -39,6 +42,8 @@ func (c *Client) answer(n *nexus, t *scsi.Task) {
 	c.local.Add(1)
 	q, length, ok := question(t)
 	switch said := n.known[q]; {
+	case t.CDB[0] == opRequestSense && t.CDB[1]&1 != 0: // DESC (SPC-5 6.39)
+		reply(t, describedTransition[:], int(t.CDB[4]))
 	case t.CDB[0] == opRequestSense:
 		reply(t, senseTransition[:], int(t.CDB[4]))
 	case !ok || said.data == nil || !said.whole && length > len(said.data):
