@@ -75,12 +75,12 @@ var attacks = map[string]func(*hostile) error{
 	"EXTENDED COPY list":                                      (*hostile).copyList,
 	"copies at a time":                                        (*hostile).copies,
 	"ROD tokens":                                              (*hostile).tokens,
-	"runs of the map that copies and tokens hold, 32 bytes each":               nil, // it takes thousands of commands: TestReferencesAreBounded
-	"pieces of 256 KiB that long writes, patterns and copies commit at a time": nil, // a flood takes its part of the processor: TestTurnsAreShared
-	"memory of VERIFY":                  (*hostile).verify,
-	"write cache":                       (*hostile).cache,
-	"write cache, all pools":            (*hostile).cache,
-	"what offloads hold of a partition": nil, // the default policy has none: TestHostsTakeTurnsInABudget
+	"runs of the map that copies and tokens hold, 32 bytes each":                          nil, // it takes thousands of commands: TestReferencesAreBounded
+	"pieces of 256 KiB that long writes, patterns and copies commit at a time":            nil, // a flood takes its part of the processor: TestTurnsAreShared
+	"memory of VERIFY and ORWRITE":                                                        (*hostile).verify,
+	"write cache":                                                                         (*hostile).cache,
+	"write cache, all pools":                                                              (*hostile).cache,
+	"what offloads hold of a partition":                                                   nil, // the default policy has none: TestHostsTakeTurnsInABudget
 	"a write that waits for room which an absent mdisk holds":                             nil, // a fault
 	"what is promised to thick volumes and anchors":                                       (*hostile).space,
 	"... and the mdisk behind fails or never answers":                                     nil, // a fault, which no initiator causes

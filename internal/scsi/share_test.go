@@ -88,28 +88,39 @@ func TestTokensOfOneInitiator(t *testing.T) {
 	r.wants("room again", populate(r.a), 0)
 }
 
-// TestVerifyIsBudgeted: however many VERIFY commands are under way, few of them hold memory, each
-// gets its turn, and those of an initiator that has many do not keep another's waiting.
+// TestVerifyIsBudgeted: however many VERIFY or ORWRITE commands are under way, few of them hold
+// memory, each gets its turn, and those of an initiator that has many do not keep another's waiting.
 func TestVerifyIsBudgeted(t *testing.T) {
+	t.Run("VERIFY", func(t *testing.T) { budgeted(t, 500, 0x8F, nil) })
+	t.Run("ORWRITE", func(t *testing.T) { budgeted(t, 100, 0x8B, make([]byte, scsitest.Sectors*512)) })
+}
+
+func budgeted(t *testing.T, many int, op byte, out []byte) {
 	r := newRig(t)
 	d := r.devs[0]
 	d.Hold = true
-	verify := make([]byte, 16)
-	verify[0] = 0x8F
-	binary.BigEndian.PutUint32(verify[10:], scsitest.Sectors)
-	var reads uint64 // bytes of memory that the device was given to read into, since the last round
+	cdb := make([]byte, 16)
+	cdb[0] = op
+	binary.BigEndian.PutUint32(cdb[10:], scsitest.Sectors)
+	task := func(name string) *scsi.Task {
+		k := r.task(name, scsitest.Thin, cdb)
+		if out != nil {
+			k.DataOut = [][]byte{out}
+		}
+		return k
+	}
+	var reads uint64 // bytes of memory that the device reads into, since the last round
 	d.Fault = func(q *block.Request) block.Status {
 		reads += uint64(block.VecLen(q.Data))
 		return block.OK
 	}
-	const many = 500
 	for i := range many {
-		k := r.task("hostile", scsitest.Thin, verify)
+		k := task("hostile")
 		k.Tag = uint64(i)
 		r.submit(r.a, k)
 	}
 	r.exec.RunUntil(r.exec.Now() + 1000)
-	r.submit(r.b, r.task("honest", scsitest.Thin, verify))
+	r.submit(r.b, task("honest"))
 	for round := range 64 { // its first piece is read, and each next one, before others are served twice
 		if d.Waiting() == 0 {
 			t.Fatal("nothing is under way")
@@ -129,7 +140,7 @@ func TestVerifyIsBudgeted(t *testing.T) {
 	}
 	// Those that wait can be aborted; the rest end well, and nothing is left.
 	aborted := false
-	r.a.Manage(scsi.AbortTask, scsitest.Thin<<48, many-1, func(got scsi.TMFResponse) { aborted = got == scsi.TMFComplete })
+	r.a.Manage(scsi.AbortTask, scsitest.Thin<<48, uint64(many-1), func(got scsi.TMFResponse) { aborted = got == scsi.TMFComplete })
 	d.Hold = false
 	for d.Waiting() > 0 {
 		d.Release(d.Waiting())

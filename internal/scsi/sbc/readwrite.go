@@ -1,6 +1,6 @@
-// Handlers of the commands that move data between host and medium: READ, WRITE, ORWRITE, WRITE
-// ATOMIC, COMPARE AND WRITE; and of PRE-FETCH and SYNCHRONIZE CACHE, which move none. Each
-// decodes and submits one request. READ and WRITE allocate nothing.
+// Handlers of the commands that move data between host and medium: READ, WRITE, WRITE ATOMIC,
+// COMPARE AND WRITE; and of PRE-FETCH and SYNCHRONIZE CACHE, which move none. Each decodes and
+// submits one request. READ and WRITE allocate nothing.
 
 package sbc
 
@@ -62,13 +62,6 @@ func readDone(t *server.Task) {
 // Write serves WRITE(6), (10), (12), (16).
 func Write(t *server.Task) {
 	if bytes, ok := transfer(t, block.OpWrite); ok && dataOut(t, bytes) {
-		t.Submit((*server.Task).Good)
-	}
-}
-
-// OrWrite serves ORWRITE(16).
-func OrWrite(t *server.Task) {
-	if bytes, ok := transfer(t, block.OpOrWrite); ok && dataOut(t, bytes) {
 		t.Submit((*server.Task).Good)
 	}
 }

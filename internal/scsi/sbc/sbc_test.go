@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/server"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -282,5 +283,46 @@ func TestDiffers(t *testing.T) {
 	}
 	if at := (&verification{}).differs([]byte{1}, 0, 512); at != -1 {
 		t.Errorf("nothing to compare with differs at %d", at)
+	}
+}
+
+// TestOrWriteInPieces: an ORWRITE of the greatest length goes to the device in pieces of 256 KiB at
+// most, none of which crosses a multiple of that, one behind the other, with the data that came.
+func TestOrWriteInPieces(t *testing.T) {
+	const first, sectors, piece = 5, maxTransferBytes / 512, 512
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	out := make([]byte, maxTransferBytes)
+	for i := range out {
+		out[i] = byte(i / 512 * 7)
+	}
+	r := newRig(t, disk(512, 1<<17), row(0x8B, 16, OrWrite, server.NeedMedium|server.Writes))
+	ended := false
+	k := &server.Task{CDB: make([]byte, 16), Bufs: heap{}, Done: func(*server.Task) { ended = true }}
+	k.CDB[0], k.CDB[1], k.CDB[9] = 0x8B, bitFUA, first
+	binary.BigEndian.PutUint32(k.CDB[10:], sectors)
+	for rest := out; len(rest) > 0; {
+		n := min(1+rng.IntN(1<<20), len(rest))
+		k.DataOut, rest = append(k.DataOut, rest[:n]), rest[n:]
+	}
+	r.n.Submit([]*server.Task{k})
+	for at := uint64(first); at < first+sectors; {
+		r.exec.Run()
+		if ended || len(r.dev.got) != 1 {
+			t.Fatalf("at sector %d: ended %v, the device has %d requests", at, ended, len(r.dev.got))
+		}
+		q := r.dev.got[0]
+		want := block.Range{Start: at, Count: min(piece-at%piece, first+sectors-at)}
+		if q.Op != block.OpOrWrite || q.Range != want || q.Flags != block.FUA {
+			t.Fatalf("the device gets %v of %v, flags %x, want %v", q.Op, q.Range, q.Flags, want)
+		}
+		if from := (at - first) * 512; !bytes.Equal(sgl.Joined(q.Data, maxTransferBytes), out[from:from+want.Bytes()]) {
+			t.Fatalf("the data of %v is not what came", q.Range)
+		}
+		at += want.Count
+		r.dev.got = nil
+		q.Done(q)
+	}
+	if r.exec.Run(); !ended || k.Status != sam.StatusGood || k.OutTotal != maxTransferBytes {
+		t.Errorf("ended %v with %02x, %d bytes", ended, k.Status, k.OutTotal)
 	}
 }

@@ -1,6 +1,7 @@
-// Package scratch has memory that commands read into for themselves, to compare it. All commands of
-// a target share it: one has a piece at a time and then queues again, so that a long one does not
-// keep others out, and an initiator has at most half of it.
+// Package scratch has memory that commands read into for themselves, to compare it, or have their
+// device read into, to combine it. All commands of a target share it: one has a piece at a time and
+// then queues again, so that a long one does not keep others out, and an initiator has at most half
+// of it.
 package scratch
 
 import "slices"
