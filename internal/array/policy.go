@@ -38,7 +38,8 @@ type Policy struct {
 	Round int
 	// CopyPieces is the number of 256 KiB pieces that one copy command has under way (8).
 	CopyPieces int
-	// CopyBytes bounds the pieces of all copies of the array together; 0 is no bound.
+	// CopyBytes bounds the pieces of all copies of the array together; 0 is no bound. What buffers
+	// they have with payload is bounded anyway (copying.MaxLent).
 	CopyBytes int64
 	// CopyReads bounds the source reads of all copies of the array; 0 is no bound.
 	CopyReads int

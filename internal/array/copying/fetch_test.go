@@ -87,8 +87,8 @@ func TestAbandonedFetches(t *testing.T) {
 		f.Served(block.OK)
 	}
 	here.Run()
-	if a := e.arrears(there); a != nil || failed != 1 || len(e.bufs) != maxSilent+2 {
-		t.Errorf("still given up: %+v, %d failed, %d buffers are free", a, failed, len(e.bufs))
+	if a := e.arrears(there); a != nil || failed != 1 || e.lent != 0 || len(e.bufs) != MaxKept {
+		t.Errorf("still given up: %+v, %d failed, %d buffers are lent, %d are free", a, failed, e.lent, len(e.bufs))
 	}
 	there.kept = nil
 	if fetch() == nil {

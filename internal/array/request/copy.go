@@ -31,6 +31,9 @@ func (o *op) copy() {
 			e.copies.Moves.PushRanked(&o.Ticket)
 			return
 		}
+		if p := len(o.pieces); p > 0 && e.payload && !e.copies.Spare(p) {
+			break // the end of any of them comes back here
+		}
 		// Each begins one piece at once, which the engine's limits bound. The turn is for what comes after it.
 		if n == StepPieces || n > 0 && !e.wakes.turns.Take(e.exec.Now()) {
 			e.yield(o)
@@ -101,10 +104,6 @@ func (o *op) copyPiece(x extent.Run) {
 	c := e.newOp(KindPiece, v, nil)
 	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
-	if e.payload {
-		c.buf = e.copies.Buf(int(n) * block.SectorSize)
-	}
-	c.src = block.Cursor{Vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
 	v.Pool().Copying(o.origin, c.bytes)
 	e.copies.Out += c.bytes
@@ -116,13 +115,17 @@ func (o *op) copyPiece(x extent.Run) {
 	c.readSource()
 }
 
-// readSource reads what a piece copies and goes on with its write.
+// readSource reads what a piece copies, into a buffer that it has from here on, and then writes it.
 func (o *op) readSource() {
 	e := o.e
 	if o.parent.ref.Lost() {
 		o.end(block.NoSpace)
 		return
 	}
+	if e.payload {
+		o.buf = e.copies.Buf(int(o.stop-o.cur) * block.SectorSize)
+	}
+	o.src = block.Cursor{Vec: [][]byte{o.buf}}
 	e.copies.Reading++
 	if o.fns.moved == nil {
 		o.fns.moved, o.fns.fetched = o.moved, o.fetched

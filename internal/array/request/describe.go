@@ -88,6 +88,9 @@ func (e *Engine) Leftover() string {
 	return ""
 }
 
+// CopyBuffers returns how many buffers the pieces of copies have, and how many are kept for later.
+func (e *Engine) CopyBuffers() (lent, kept int) { return e.copies.Buffers() }
+
 // String returns the name of the kind.
 func (k Kind) String() string { return kindNames[k] }
 

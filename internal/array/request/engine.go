@@ -66,7 +66,7 @@ func New(set *pool.Set, watch func()) *Engine {
 	e.aside, _ = set.Exec.(block.Asider)
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.turns.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
-	e.copies.Moves.Of, e.copies.Reads.Of = ticket.CopyEngine, ticket.CopyRead
+	e.copies.Moves.Of, e.copies.Reads.Of, e.copies.Reads.Sum = ticket.CopyEngine, ticket.CopyRead, &e.copies.Asking
 	e.wakes.turnFn, e.wakes.turns.Pieces = e.turn, StepPieces
 	return e
 }
