@@ -65,10 +65,9 @@ func (d *daemon) open() (err error) {
 		opt.Peers = append(opt.Peers, tier.Peer{Name: name, Domain: domain, Medium: m})
 	}
 	defer func() { d.endNote(err) }()
-	if err := d.openBackend(); err != nil {
+	if err := d.openBackend(&opt); err != nil {
 		return err
 	}
-	opt.Below = d.below
 	if err := d.secure(&opt); err != nil {
 		return err
 	}

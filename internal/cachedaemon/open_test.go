@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
 	"github.com/arraysim/arraysim/internal/lun"
 )
 
@@ -45,4 +46,25 @@ func TestFilesOfOneNameAreTwoLUNs(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("two files are %d LUNs", len(seen))
 	}
+}
+
+// TestFileBackendIsLocal: the cache must know that nobody reports a loss of power of it.
+func TestFileBackendIsLocal(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("disk", make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var opt tier.Options
+	d := daemon{exec: block.NewLive()}
+	d.cfg.Backend = "disk"
+	if err := d.openBackend(&opt); err != nil {
+		t.Fatal(err)
+	}
+	if opt.Below == nil || !opt.LocalBelow {
+		t.Errorf("a file is no device of this host: %v", opt.LocalBelow)
+	}
+	for _, fn := range d.closers {
+		fn()
+	}
+	d.exec.Stop()
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
 	"github.com/arraysim/arraysim/internal/lun"
 )
 
@@ -24,12 +25,14 @@ type startNote struct {
 	found bool // an earlier start has left one
 }
 
-// openBackend opens the LUN that is cached.
-func (d *daemon) openBackend() (err error) {
+// openBackend opens the LUN that is cached, and says in the options what it is.
+func (d *daemon) openBackend(opt *tier.Options) (err error) {
 	if d.below, err = d.device(d.cfg.Backend, backendRole); err != nil {
 		return fmt.Errorf("backend %w", err)
 	}
+	opt.Below = d.below
 	if d.remote, _ = d.below.(*lun.Device); d.remote == nil {
+		opt.LocalBelow = true
 		return nil
 	}
 	if err := d.claim("--backend", d.remote); err != nil {

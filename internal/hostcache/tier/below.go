@@ -96,6 +96,9 @@ func forward(o *op) {
 	r := o.req
 	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Port: r.Port, Lent: r.Lent, Priority: r.Priority, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
+	if d.enduring() && d.requested.Mode == WriteBack && changes(r.Op) {
+		p.req.Flags |= block.FUA // the flash would have kept it over a loss of power
+	}
 	o.down = p
 	o.through = true
 	d.sendBelow(p)

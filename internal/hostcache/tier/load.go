@@ -13,7 +13,9 @@ func (r *recovery) load() error {
 	d.loading = true
 	r.clip()
 	keys := r.keys()
-	warm := !d.opt.TakeOver && !r.loose         // a peer has no copy of what is clean, and after a loss of power it may be older than what is below
+	// A peer has no copy of what is clean, and after a loss of power it may be older than what is
+	// below, or newer.
+	warm := !d.opt.TakeOver && !r.loose && !r.older
 	for _, dirty := range []bool{true, false} { // what must stay comes first
 		for _, k := range keys {
 			f := r.blocks[k]

@@ -274,7 +274,7 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 	}
 	// What is dirty may have been flushed by an earlier process: it must not get volatile below. Nor may what is written
 	// in the place of something that was flushed, and is damaged.
-	d.barriers = !d.clean() || len(d.damaged) > 0
+	d.barriers = !d.clean() || len(d.damaged) > 0 || d.enduring()
 	d.start(func(err error) {
 		if err != nil {
 			done(err)

@@ -12,6 +12,11 @@ import (
 // unit hears of it (the event goes on to the listeners), and the next flush fails: whoever relies on it has to write
 // again. A flush that is under way may have been answered by what came after the loss, so it fails as well.
 
+// enduring reports whether all that is acknowledged must survive a loss of this host's power,
+// though no client asks for that: the flash syncs every write, and a device below that is the
+// host's own would lose what is volatile there, with nobody to tell of it.
+func (d *Disk) enduring() bool { return d.opt.LocalBelow && d.opt.PowerSafe }
+
 // powerLost is the news that the device below lost power.
 func (d *Disk) powerLost() {
 	if d.volatile.ended == d.volatile.flushed && d.flushing == 0 {

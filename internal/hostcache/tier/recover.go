@@ -64,6 +64,9 @@ type recovery struct {
 	newest uint64 // epoch of any half
 	// loose: the machine, or whoever has the flash, may have lost power, and the flash what was not flushed.
 	loose bool
+	// older: the device below may have lost what was not flushed with the machine's power, so that
+	// what is clean may be newer.
+	older bool
 	// reading a half
 	half     int
 	base, at uint64 // of buf, and what was read of it
@@ -78,6 +81,7 @@ func (d *Disk) recoverJournal(done func(error)) {
 	r := &recovery{d: d, from: -1}
 	x, ok := d.local().medium.(interface{ LostPower() bool })
 	r.loose = !l.powerSafe && (l.boot == 0 || l.boot != d.opt.Boot || ok && x.LostPower())
+	r.older = d.opt.LocalBelow && !l.flushed && (l.boot == 0 || l.boot != d.opt.Boot)
 	r.probe(func(halves []int) {
 		if r.err != nil {
 			done(r.err)

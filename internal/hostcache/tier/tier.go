@@ -12,6 +12,9 @@ import (
 type Options struct {
 	Exec  block.Executor
 	Below block.Device
+	// LocalBelow: Below is a file or block device of this host. With the host's power it loses what
+	// was written and not flushed, and nobody reports that.
+	LocalBelow bool
 	// Flash is the host's own flash; the disk uses all of it.
 	Flash block.Medium
 	// Volatile keeps no journal: only a write-through cache is possible then, and it
@@ -138,7 +141,7 @@ type Disk struct {
 	sealed       sealState
 	losses       uint64 // of power below
 	lostWrites   bool   // there was one that no flush has told of
-	barriers     bool   // a client asks for durability, by a flush or FUA: what it made durable here must not get volatile below
+	barriers     bool   // a client asks for durability, by a flush or FUA, or see enduring: what is durable here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	leaving      *leaving // while another disk copies what is here
@@ -177,6 +180,7 @@ func newDisk(opt Options) (*Disk, error) {
 	d.requested = o.Policy
 	d.lastToken = o.ID & (1<<48 - 1) // one of an earlier opening is none of this one; every reader of JSON has so many bits
 	d.volatile.ended = 1             // whoever was here before may have left something in the cache below
+	d.barriers = d.enduring()
 	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
 		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
