@@ -25,10 +25,18 @@ func Open(opt Options, done func(*Disk, error)) {
 		d.watchGeneration(func() {
 			d.review()
 			d.watch()
-			d.remember(func() {
-				done(d, nil)
-				d.pump()
-			})
+			begin := func() {
+				d.remember(func() {
+					done(d, nil)
+					d.pump()
+				})
+			}
+			if d.effective != Off {
+				begin()
+				return
+			}
+			d.empty(begin) // it may be warm from a time when it was on
+			d.pump()
 		})
 	}
 	begin := func(err error) {

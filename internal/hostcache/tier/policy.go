@@ -90,6 +90,7 @@ type policyState struct {
 	lastToken uint64
 	waiters   []waiter
 	reviewing bool
+	emptying  int // times that the cache is being emptied; see empty
 }
 
 type quiesce struct {
@@ -358,7 +359,7 @@ func (d *Disk) review() {
 	if d.effective != was {
 		d.stats.Transitions++
 		if d.effective == Off {
-			d.dropClean()
+			d.empty(func() {})
 		}
 	}
 	if !d.clean() {
@@ -388,7 +389,31 @@ func (d *Disk) reached(w waiter) bool {
 	case w.clean:
 		return d.clean() && !d.accepting
 	}
-	return d.effective == d.requested.Mode || d.clean() && !d.accepting && !d.j.compact
+	return d.emptying == 0 && (d.effective == d.requested.Mode || d.clean() && !d.accepting && !d.j.compact)
+}
+
+// empty forgets what is clean once nothing is under way that may bring in more, such as a fill;
+// what comes later waits. then runs when a crash of the process brings nothing back.
+func (d *Disk) empty(then func()) {
+	if !d.flashed() { // nothing comes in
+		d.dropClean()
+		then()
+		return
+	}
+	d.emptying++
+	o := d.newOp(nil, belowMode)
+	o.one[0] = block.Range{Count: everything} // a device below that grows meanwhile included
+	o.ranges = o.one[:]
+	d.lock(o, func(o *op) {
+		d.dropClean()
+		d.recorded(o, false, func(o *op) {
+			d.unlock(o)
+			d.close(o)
+			d.emptying--
+			d.review()
+			then()
+		})
+	})
 }
 
 // dropClean forgets what is clean.
