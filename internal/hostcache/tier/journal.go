@@ -314,7 +314,7 @@ func (j *journal) takes(sectors, blocks uint64) bool {
 // shed leaves out what the snapshot that begins now says itself, if the records that wait would not fit behind it: they came while
 // the one before was written, and no snapshot would ever make room for them. Writes under way are in no snapshot; see takes.
 func (j *journal) shed() {
-	if align(uint64(len(j.buf))) <= j.slack {
+	if align(uint64(len(j.buf))) <= j.slack-j.slack/4 { // the rest may be damaged ranges
 		return
 	}
 	kept := j.buf[:batchHead]

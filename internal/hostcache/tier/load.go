@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -39,7 +40,12 @@ func (r *recovery) load() error {
 					r.out.DirtySectors++
 				case has(f.valid, i) && warm:
 					d.ix.SetValid(slot, i, 1)
+				default:
+					continue
 				}
+				// What is on flash is not lost: it only lies between damaged sectors that a
+				// snapshot has joined.
+				d.damaged.remove(block.Range{Start: k.Block()*uint64(d.per) + uint64(i), Count: 1})
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package tier
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -73,18 +74,34 @@ func (s *rangeSet) add(r block.Range) {
 	(*s)[i] = r
 }
 
-// coarsen joins neighbours, the nearest first as far as doublings go, until there are no more than most:
-// what lies between counts as being in the set.
+// coarsen joins neighbours, the nearest first, until there are no more than most, which is at least
+// 1: what lies between counts as being in the set.
 func (s *rangeSet) coarsen(most int) {
-	for gap := uint64(8); len(*s) > most; gap *= 2 {
-		out := (*s)[:1]
-		for _, r := range (*s)[1:] {
-			if last := &out[len(out)-1]; r.Start-last.End() <= gap {
-				last.Count = r.End() - last.Start
-			} else {
-				out = append(out, r)
-			}
-		}
-		*s = out
+	in := *s
+	if len(in) <= most {
+		return
 	}
+	gaps := make([]uint64, 0, len(in)-1)
+	for i := range in[1:] {
+		gaps = append(gaps, in[i+1].Start-in[i].End())
+	}
+	slices.Sort(gaps)
+	joins := len(in) - most
+	widest := gaps[joins-1]
+	// ties is how many of the widest are closed.
+	ties := joins - sort.Search(joins, func(i int) bool { return gaps[i] >= widest })
+	out := in[:1]
+	for _, r := range in[1:] {
+		last := &out[len(out)-1]
+		gap := r.Start - last.End()
+		if gap > widest || gap == widest && ties == 0 {
+			out = append(out, r)
+			continue
+		}
+		if gap == widest {
+			ties--
+		}
+		last.Count = r.End() - last.Start
+	}
+	*s = out
 }

@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -102,19 +104,33 @@ func (j *journal) ended() {
 const (
 	snapshotMagic = "ASHCACH3"
 	snapshotHead  = 32
-	// maxDamaged bounds the damaged ranges of a snapshot; see coarsen.
+	// maxDamaged is the number of damaged ranges that the layout has room for; see damagedRoom.
 	maxDamaged = 4096
 )
 
 func entrySize(per int) uint64 { return 12 + 2*uint64(per)/8 }
 
+// damagedRoom returns how many damaged ranges a snapshot can have without taking the room of the
+// records behind it: those that the layout has room for, the room that blocks cannot need, and a
+// quarter of the slack, which shed leaves to them.
+func (j *journal) damagedRoom() int {
+	size, frames := entrySize(j.d.per), j.d.totalFrames
+	pieces := frames*size/(pieceBytes-batchHead-size) + 2
+	return int((j.half - j.slack + j.slack/4 - snapshotHead - frames*size - pieces*(batchHead+batchAlign)) / 16)
+}
+
 func (d *Disk) appendHead(b []byte) []byte {
-	d.damaged.coarsen(maxDamaged)
+	damaged := d.damaged
+	if most := d.j.damagedRoom(); len(damaged) > most {
+		// At the next start more is damaged than is lost. Until then nothing beside it is.
+		damaged = slices.Clone(damaged)
+		damaged.coarsen(most)
+	}
 	b = append(b, snapshotMagic...)
 	b = le.AppendUint64(b, d.info.Sectors)
 	b = le.AppendUint64(b, d.generation.known)
-	b = le.AppendUint64(b, uint64(len(d.damaged)))
-	for _, r := range d.damaged {
+	b = le.AppendUint64(b, uint64(len(damaged)))
+	for _, r := range damaged {
 		b = le.AppendUint64(b, r.Start)
 		b = le.AppendUint64(b, r.Count)
 	}
