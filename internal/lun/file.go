@@ -268,7 +268,9 @@ func (d *fileDevice) serve(r *block.Request, since uint64) block.Status {
 	case block.OpStatus:
 		r.Extents = append(r.Extents[:0], block.Extent{Range: block.Range{Start: r.Range.Start, Count: d.info.Sectors - r.Range.Start}, State: block.Data})
 	case block.OpPlace:
-		return d.place(r)
+		if s := d.place(r); s != block.OK {
+			return s
+		}
 	case block.OpFlush:
 		err = d.syncs.flush(since)
 	default:
@@ -342,7 +344,10 @@ func (d *fileDevice) place(r *block.Request) block.Status {
 			if h.d.transfer(false, [][]byte{b}, int64(p.src<<block.SectorShift)) != nil {
 				return block.MediumRead
 			}
-			if d.transfer(true, [][]byte{b}, int64(p.dst<<block.SectorShift)) != nil {
+			switch err := d.transfer(true, [][]byte{b}, int64(p.dst<<block.SectorShift)); {
+			case errors.Is(err, unix.ENOSPC):
+				return block.NoSpace
+			case err != nil:
 				return block.MediumWrite
 			}
 		}

@@ -82,6 +82,28 @@ func TestFailedSyncIsToldByTheNextFlush(t *testing.T) {
 	}
 }
 
+// TestCopyWithFUAIsSynced: a copy with FUA ends when it is durable, or fails.
+func TestCopyWithFUAIsSynced(t *testing.T) {
+	l, f := openFile(t, 16)
+	d := f.Device("file", 512)
+	hold := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 0, Count: 4}}}
+	if s := l.do(d, hold); s != block.OK {
+		t.Fatal(s)
+	}
+	calls := failing(f, false)
+	place := func(flags block.Flags) block.Status {
+		return l.do(d, &block.Request{Op: block.OpPlace, Range: block.Range{Start: 8, Count: 4}, Ref: hold.Ref, Flags: flags})
+	}
+	if s := place(0); s != block.OK || calls.Load() != 0 {
+		t.Errorf("without FUA it ends %v, after %d syncs", s, calls.Load())
+	}
+	for i, want := range []block.Status{block.MediumWrite, block.OK} {
+		if s := place(block.FUA); s != want || calls.Load() != int64(i+1) {
+			t.Errorf("with FUA it ends %v, want %v, after %d syncs", s, want, calls.Load())
+		}
+	}
+}
+
 // TestFlushesBesideASyncThatFails: all flushes that are under way fail with it, for what it has lost may be what they are to save.
 func TestFlushesBesideASyncThatFails(t *testing.T) {
 	l, f := openFile(t, 16)
