@@ -587,7 +587,8 @@ func TestTooLong(t *testing.T) {
 	half := []byte{0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0} // 2^31 blocks
 	k.DataOut = [][]byte{slices.Concat([]byte{0, 38, 0, 32, 0, 0, 0, 0}, half, half)}
 	r.submit(r.a, k)
-	r.ended("unmap 5/26/00")
+	d.complete()
+	r.ended("unmap")
 	k = r.task("ws", 0, scsitest.CDB(0x93, 0, 0))
 	k.DataOut = [][]byte{make([]byte, 4096)}
 	d.info.Sectors = 64 << 30
