@@ -152,20 +152,17 @@ func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)
 // resumeAll takes over the devices of the subtypes. One that is bad must not keep the others from their initiators, nor one
 // that does not open the kernel from its answers: that one goes on by itself, and what the kernel asks of it comes behind.
 func (s *Server) resumeAll(present []Info) {
-	ends := map[uint32]chan struct{}{}
+	var ends []<-chan struct{}
 	for _, i := range present {
 		st := s.subtype(i.Subtype)
 		if st == nil {
 			continue
 		}
-		end := make(chan struct{})
-		ends[i.Minor] = end
-		s.inOrder(i.Minor, func() {
-			defer close(end)
+		ends = append(ends, s.inOrder(i.Minor, func() {
 			if err := s.resume(i, st); err != nil {
 				s.log.Error("a device cannot be served", "device", i.String(), "config", i.Subtype+"/"+i.Config, "error", err)
 			}
-		})
+		}))
 	}
 	ctx, cancel := context.WithTimeout(s.calm, s.opt.CloseTimeout)
 	defer cancel()
@@ -248,15 +245,16 @@ func (s *Server) dispatch(e event) {
 }
 
 // inOrder does work of a device in the background, after all that was begun before
-// for the same device.
-func (s *Server) inOrder(minor uint32, work func()) {
+// for the same device. done is closed when nobody is at work for that any more; it is nil where the
+// server ends, and nothing is done.
+func (s *Server) inOrder(minor uint32, work func()) (done <-chan struct{}) {
 	s.mu.Lock()
 	if s.ending {
 		s.mu.Unlock()
-		return
+		return nil
 	}
-	before, done := s.busy[minor], make(chan struct{})
-	s.busy[minor] = done
+	before, end := s.busy[minor], make(chan struct{})
+	s.busy[minor] = end
 	s.work.Add(1)
 	s.mu.Unlock()
 	go func() {
@@ -266,12 +264,13 @@ func (s *Server) inOrder(minor uint32, work func()) {
 		}
 		work()
 		s.mu.Lock()
-		if s.busy[minor] == done {
+		if s.busy[minor] == end {
 			delete(s.busy, minor)
 		}
 		s.mu.Unlock()
-		close(done)
+		close(end)
 	}()
+	return end
 }
 
 var verbs = map[uint8]string{cmdAdded: "device added", cmdRemoved: "device removed", cmdReconfig: "device changed"}
