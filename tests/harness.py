@@ -169,6 +169,24 @@ def free_port() -> int:
         return port
 
 
+def freeze(pid: int, patience: float = 60) -> None:
+    """Stop a process, and return when none of its threads runs any more: on a busy machine that is later."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + patience
+    while not all(_stopped(stat) for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
+        if time.monotonic() > deadline:
+            raise ToolError(f"process {pid} does not stop")
+        time.sleep(0.002)
+
+
+def _stopped(stat: Path) -> bool:
+    """Tell whether a thread stands still, or is gone."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] in "TtZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def scratch(name: str) -> Path:
     """Make a temporary directory, in memory where there is such a place."""
     shm = os.environ.get("ARRAYSIM_SHM", "/dev/shm")

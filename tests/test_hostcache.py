@@ -19,7 +19,7 @@ from typing import Any
 
 import arrays
 import pytest
-from harness import Config, Daemon, MiB, ToolError, Volume, binary, run
+from harness import Config, Daemon, MiB, ToolError, Volume, binary, freeze, run
 from test_kill import Torture
 
 KILLS = int(os.environ.get("ARRAYSIM_KILLS", "6"))
@@ -124,7 +124,7 @@ def test_a_cache_moves_and_is_dropped(tmp_path: Path) -> None:
 def test_a_quiesce_that_is_over_too_early_gives_no_token(tmp_path: Path) -> None:
     with Daemon(SMALL, "below") as array, HostCache(array, "write_back") as cache:
         assert array.proc is not None
-        array.proc.send_signal(signal.SIGSTOP)
+        freeze(array.proc.pid)
         try:
             arrays.write(cache, 0, 64, arrays.noise(64 * 1024, 7), tmp_path)
             with pytest.raises(ToolError, match="before everything was destaged"):
@@ -198,7 +198,7 @@ def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> No
             key = own_key(cache)
             arrays.write(cache, 0, 0, old, tmp_path)
             assert peer.proc is not None
-            peer.proc.send_signal(signal.SIGSTOP)
+            freeze(peer.proc.pid)
             try:
                 arrays.write(cache, 0, 0, new, tmp_path)
                 cache.ask("quiesce")
@@ -366,7 +366,7 @@ def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> N
         with HostCache(array, "write_back+1", *options) as cache:
             arrays.write(cache, 0, 0, data, tmp_path)
             assert peer.proc is not None
-            peer.proc.send_signal(signal.SIGSTOP)
+            freeze(peer.proc.pid)
             try:
                 began = time.monotonic()
                 arrays.write(cache, 0, 4096, data, tmp_path)

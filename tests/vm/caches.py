@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from guest import RESULTS, wait
-from harness import Daemon, Server, binary, run
+from harness import Daemon, Server, binary, freeze, run
 
 
 class Cache(Daemon):
@@ -84,7 +84,7 @@ def held(server: Server) -> Iterator[None]:
     While an array is, nothing is destaged, and all that a host writes is dirty in its cache.
     """
     assert server.proc is not None
-    server.proc.send_signal(signal.SIGSTOP)
+    freeze(server.proc.pid)
     try:
         yield
     finally:
