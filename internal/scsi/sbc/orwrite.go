@@ -15,10 +15,8 @@ import (
 
 // combination is the state of an ORWRITE.
 type combination struct {
-	task    *server.Task
-	rest    block.Range // what is not yet submitted
-	data    [][]byte    // what belongs there
-	scratch []byte      // while a piece is at the device; nil while the command waits for memory
+	pieces
+	data [][]byte // what belongs to what is not yet submitted
 }
 
 // OrWrite serves ORWRITE(16).
@@ -28,45 +26,19 @@ func OrWrite(t *server.Task) {
 		return
 	}
 	r := t.Request()
-	c := &combination{task: t, rest: r.Range, data: r.Data}
+	c := &combination{pieces: pieces{task: t, rest: r.Range, start: combinePiece}, data: r.Data}
 	t.Hold(c)
-	t.Target().Scratch().Want(c)
+	t.Target().Scratch().Want(&c.pieces)
 }
 
-// Release implements server.Continuation.
-func (c *combination) Release(t *server.Task) {
-	if b := c.scratch; b != nil {
-		c.scratch = nil
-		t.Target().Scratch().Give(c, b)
-		return
-	}
-	t.Target().Scratch().Forget(c)
-}
-
-// Initiator implements scratch.Borrower.
-func (c *combination) Initiator() uint32 { return c.task.Nexus().HostID() }
-
-// Start implements scratch.Borrower: it submits the next piece. The device has memory of its own,
-// and b stands for it. Pieces end where those of the array do, so that each is one record of its log.
-func (c *combination) Start(b []byte) {
+// combinePiece submits the next piece. The device has memory of its own, and the scratch memory stands for
+// it. Pieces end where those of the array do, so that each is one record of its log.
+func combinePiece(t *server.Task) {
 	const piece = scratch.PieceLen >> block.SectorShift
-	c.scratch = b
-	r := c.task.Request()
+	c, r := t.Held().(*combination), t.Request()
 	r.Range = block.Range{Start: c.rest.Start, Count: min(c.rest.Count, piece-c.rest.Start%piece)}
 	r.Data, c.data = sgl.Split(c.data, r.Range.Bytes())
-	c.rest.Start += r.Range.Count
-	c.rest.Count -= r.Range.Count
-	c.task.Submit(combined)
+	t.Submit(combined)
 }
 
-// combined ends the task, or queues it for its next piece.
-func combined(t *server.Task) {
-	c := t.Held().(*combination)
-	if c.rest.Count == 0 {
-		t.Good()
-		return
-	}
-	b := c.scratch
-	c.scratch = nil
-	t.Target().Scratch().Again(c, b)
-}
+func combined(t *server.Task) { t.Held().(*combination).next() }

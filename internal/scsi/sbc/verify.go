@@ -1,7 +1,6 @@
 // Handlers of VERIFY and WRITE AND VERIFY. They read into memory that all of them share: a
 // command has a part of it for one piece of its range, then queues again, so that a long VERIFY
-// neither holds much nor keeps others out. Whoever ends gives it back, or leaves the queue
-// (Release).
+// neither holds much nor keeps others out.
 
 package sbc
 
@@ -25,27 +24,12 @@ const (
 // verification is the state of VERIFY and WRITE AND VERIFY: it reads the range piece by
 // piece, into memory that it has for that piece only, and compares.
 type verification struct {
-	task    *server.Task
-	rest    block.Range // what is not yet read
-	from    uint64      // sectors that are
-	data    [][]byte    // what to compare with; nil only reads
-	each    bool        // data is one block, to be compared with each
-	scratch []byte      // while a piece is read; nil while the command waits for memory
-	vec     [1][]byte
+	pieces
+	from uint64   // sectors that are done
+	data [][]byte // what to compare with; nil only reads
+	each bool     // data is one block, to be compared with each
+	vec  [1][]byte
 }
-
-// Release implements server.Continuation.
-func (v *verification) Release(t *server.Task) {
-	if b := v.scratch; b != nil {
-		v.scratch = nil
-		t.Target().Scratch().Give(v, b)
-		return
-	}
-	t.Target().Scratch().Forget(v)
-}
-
-// Initiator implements scratch.Borrower.
-func (v *verification) Initiator() uint32 { return v.task.Nexus().HostID() }
 
 // Verify serves VERIFY(10), (12), (16).
 func Verify(t *server.Task) {
@@ -58,7 +42,7 @@ func Verify(t *server.Task) {
 	if !ok {
 		return
 	}
-	v := &verification{task: t, rest: t.Request().Range}
+	v := &verification{pieces: pieces{task: t, rest: t.Request().Range}}
 	switch {
 	case bytes == 0:
 	case mode == bytchkAll:
@@ -88,7 +72,7 @@ func WriteVerify(t *server.Task) {
 		return
 	}
 	t.Request().Flags = block.FUA // the medium itself is to be verified
-	v := &verification{task: t, rest: t.Request().Range}
+	v := &verification{pieces: pieces{task: t, rest: t.Request().Range}}
 	if mode == bytchkAll {
 		v.data = t.Request().Data
 	}
@@ -102,15 +86,15 @@ func verify(t *server.Task, v *verification) {
 		t.Good()
 		return
 	}
-	t.Target().Scratch().Want(v)
+	v.start = readPiece
+	t.Target().Scratch().Want(&v.pieces)
 }
 
-// Start implements scratch.Borrower: it reads the next piece into b.
-func (v *verification) Start(b []byte) {
-	t := v.task
-	v.scratch = b
+// readPiece reads the next piece into the memory that the command has.
+func readPiece(t *server.Task) {
+	v := t.Held().(*verification)
 	n := min(v.rest.Count, scratch.PieceLen>>block.SectorShift)
-	v.vec[0] = b[:n<<block.SectorShift]
+	v.vec[0] = v.scratch[:n<<block.SectorShift]
 	r := t.Request()
 	r.Op, r.Flags, r.Data = block.OpRead, block.FUA, v.vec[:]
 	r.Range = block.Range{Start: v.rest.Start, Count: n}
@@ -125,18 +109,8 @@ func verifyRead(t *server.Task) {
 		t.Fault(sense.MiscompareVerify.WithInfo(done + uint64(off)))
 		return
 	}
-	n := t.Request().Range.Count
-	v.rest.Start += n
-	v.rest.Count -= n
-	v.from += n
-	b := v.scratch
-	v.scratch = nil
-	if v.rest.Count == 0 {
-		t.Target().Scratch().Give(v, b)
-		t.Good()
-		return
-	}
-	t.Target().Scratch().Again(v, b)
+	v.from += t.Request().Range.Count
+	v.next()
 }
 
 // differs returns the offset in got of the first byte that is not as it should

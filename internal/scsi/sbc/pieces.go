@@ -1,0 +1,51 @@
+package sbc
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/server"
+)
+
+// pieces is the state of a command that goes to the device in pieces, and has a part of the target's
+// scratch memory for each. It is the command's continuation and scratch.Borrower. Who begins one
+// holds it and wants memory for it. Whoever ends gives that back, or leaves the queue (Release).
+type pieces struct {
+	task    *server.Task
+	rest    block.Range        // what is not done
+	start   func(*server.Task) // submits the next piece, at the end of which next is called
+	scratch []byte             // while a piece is under way; nil while the command waits for memory
+}
+
+// Release implements server.Continuation.
+func (p *pieces) Release(t *server.Task) {
+	if b := p.scratch; b != nil {
+		p.scratch = nil
+		t.Target().Scratch().Give(p, b)
+		return
+	}
+	t.Target().Scratch().Forget(p)
+}
+
+// Initiator implements scratch.Borrower.
+func (p *pieces) Initiator() uint32 { return p.task.Nexus().HostID() }
+
+// Start implements scratch.Borrower.
+func (p *pieces) Start(b []byte) {
+	p.scratch = b
+	p.start(p.task)
+}
+
+// next takes the piece that has ended, of the task's request, off what is left. It ends the task, or
+// queues it for its next piece.
+func (p *pieces) next() {
+	n := p.task.Request().Range.Count
+	p.rest.Start += n
+	p.rest.Count -= n
+	b := p.scratch
+	p.scratch = nil
+	if p.rest.Count == 0 {
+		p.task.Target().Scratch().Give(p, b)
+		p.task.Good()
+		return
+	}
+	p.task.Target().Scratch().Again(p, b)
+}
