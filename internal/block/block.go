@@ -13,7 +13,11 @@
 // package starts a goroutine except [Live].
 package block
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // SectorSize is the unit of every address below the SCSI layer, in bytes.
 const SectorSize = 512
@@ -40,6 +44,21 @@ func (r Range) Overlaps(o Range) bool {
 
 // Within tells whether r lies in a medium of n sectors, without overflowing.
 func (r Range) Within(n uint64) bool { return r.Start <= n && r.Count <= n-r.Start }
+
+// Union puts ranges in the order of addresses and makes one of those that overlap or touch. The list
+// is used for the answer.
+func Union(list []Range) []Range {
+	slices.SortFunc(list, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	out := list[:0]
+	for _, r := range list {
+		if k := len(out) - 1; k >= 0 && r.Start <= out[k].End() {
+			out[k].Count = max(out[k].End(), r.End()) - out[k].Start
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
 
 func (r Range) String() string { return fmt.Sprintf("[%d+%d)", r.Start, r.Count) }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/hostcache/tier"
 )
 
 // What a running cache does when a virtual machine moves: its contents go to the cache of another host,
@@ -98,7 +97,7 @@ func (d *daemon) contents(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 	}
-	list = tier.Merge(list)
+	list = block.Union(list)
 	a.Ranges = make([][2]uint64, len(list))
 	for i, r := range list {
 		a.Ranges[i] = [2]uint64{r.Start, r.Count}

@@ -1,9 +1,6 @@
 package tier
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
@@ -133,21 +130,6 @@ func (d *Disk) Contents(list []block.Range, from int) (_ []block.Range, next int
 		}
 	}
 	return list, d.behind(end)
-}
-
-// Merge puts ranges that do not overlap, such as those of Contents, in the order of addresses, and makes one of
-// neighbours. The list is used for the answer.
-func Merge(list []block.Range) []block.Range {
-	slices.SortFunc(list, func(a, b block.Range) int { return cmp.Compare(a.Start, b.Start) })
-	merged := list[:0]
-	for _, r := range list {
-		if k := len(merged); k > 0 && merged[k-1].End() == r.Start {
-			merged[k-1].Count += r.Count
-			continue
-		}
-		merged = append(merged, r)
-	}
-	return merged
 }
 
 // A warm-up has so many reads under way, of at most so many sectors.

@@ -14,7 +14,7 @@ func (l *lab) contents() (list []block.Range) {
 			break
 		}
 	}
-	return Merge(list)
+	return block.Union(list)
 }
 
 // TestDropEmptiesTheCache: what is clean leaves its frames, also after a crash; what is dirty stays, and is no conflict.

@@ -138,7 +138,7 @@ func (w *world) eventWarm() {
 		empty = false
 		w.d.Drop(func(int64) { empty = true })
 	}
-	stop := w.d.Warm(Merge(list), func(uint64) { ended = true })
+	stop := w.d.Warm(block.Union(list), func(uint64) { ended = true })
 	w.steps(w.r.IntN(20))
 	switch w.r.IntN(4) {
 	case 0:

@@ -4,9 +4,7 @@
 package sbc
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
@@ -55,8 +53,10 @@ func Unmap(t *server.Task) {
 		}
 	}
 	if total > u.Blocks() { // they overlap: what an UNMAP costs is bounded by the unit
-		ranges, total = union(ranges)
-		total >>= u.Shift()
+		ranges, total = block.Union(ranges), 0
+		for _, x := range ranges {
+			total += x.Count >> u.Shift()
+		}
 	}
 	if len(ranges) == 0 {
 		t.Good()
@@ -70,24 +70,6 @@ func Unmap(t *server.Task) {
 	}
 	r.Ranges = ranges
 	t.Submit((*server.Task).Good)
-}
-
-// union returns ranges of the same sectors that do not overlap, in ascending order, and how many sectors these are. It uses the memory
-// of its argument.
-func union(ranges []block.Range) (out []block.Range, sectors uint64) {
-	slices.SortFunc(ranges, func(a, b block.Range) int { return cmp.Compare(a.Start, b.Start) })
-	out = ranges[:1]
-	for _, x := range ranges[1:] {
-		if last := &out[len(out)-1]; x.Start <= last.End() {
-			last.Count = max(last.End(), x.End()) - last.Start
-		} else {
-			out = append(out, x)
-		}
-	}
-	for _, x := range out {
-		sectors += x.Count
-	}
-	return out, sectors
 }
 
 // Parameter data of GET LBA STATUS (SBC-4 5.6).
