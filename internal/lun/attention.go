@@ -60,7 +60,6 @@ func (d *Device) attention(c *Command) {
 // tell notifies the listeners, or keeps the news for the first one.
 func (d *Device) tell(kind block.EventKind) {
 	if kind == block.EventPowerLoss {
-		d.lostPower = true
 		d.losses++
 	}
 	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {
@@ -83,7 +82,7 @@ func (d *Device) Notify(fn func(block.Event)) {
 
 // HeardPowerLoss reports whether the unit has said since Open began that it has lost power. It will
 // not say so again, so whoever has heard of it and cannot keep it must have somebody else do that.
-func (d *Device) HeardPowerLoss() bool { return d.lostPower }
+func (d *Device) HeardPowerLoss() bool { return d.losses > 0 }
 
 // AssumePowerLoss tells of a loss of power of which an earlier process has heard, or may have.
 func (d *Device) AssumePowerLoss() { d.tell(block.EventPowerLoss) }

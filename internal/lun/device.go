@@ -86,8 +86,7 @@ type Device struct {
 
 	// unheard is what happened before there was a listener.
 	unheard   []block.EventKind
-	lostPower bool        // the unit has, since Open began
-	losses    uint64      // of power that were told
+	losses    uint64      // of power that were told since Open began
 	fua       bool        // the unit takes the FUA bit; constant
 	opened    bool        // Open has ended
 	measuring *Command    // reads the capacity; nil: none does

@@ -6,31 +6,41 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// touch is a request, and whether it changes what a reference to [10+10) and [30+2) refers to.
+type touch struct {
+	req  block.Request
+	want bool
+}
+
+func rng(start, n uint64) block.Range { return block.Range{Start: start, Count: n} }
+
+// touches are the cases of a reference, by their names. source is of 6 sectors from 100 on.
+func touches(source block.Ref) map[string]touch {
+	sector := [][]byte{make([]byte, 512)}
+	return map[string]touch{
+		"a read":                  {block.Request{Op: block.OpRead, Range: rng(10, 1), Data: sector}, false},
+		"a flush":                 {block.Request{Op: block.OpFlush}, false},
+		"a write beside it":       {block.Request{Op: block.OpWrite, Range: rng(20, 1), Data: sector}, false},
+		"a write":                 {block.Request{Op: block.OpWrite, Range: rng(19, 1), Data: sector}, true},
+		"a write of zeros":        {block.Request{Op: block.OpWriteSame, Range: rng(0, 100), Data: sector}, true},
+		"an unmap":                {block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 1), rng(31, 1)}}, true},
+		"an unmap beside it":      {block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 10), rng(20, 10), rng(32, 1)}}, false},
+		"a compare and write":     {block.Request{Op: block.OpCompareWrite, Range: rng(30, 1), Data: sector, Compare: sector}, true},
+		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: rng(5, 6), Ref: source}, true},
+		"a copy from there":       {block.Request{Op: block.OpPlace, Range: rng(50, 6), Ref: source}, false},
+	}
+}
+
 // TestReferencesTellOfChanges: a reference by name is worth what it names, and says when that has changed.
 func TestReferencesTellOfChanges(t *testing.T) {
-	sector := [][]byte{make([]byte, 512)}
-	g := func(start, n uint64) block.Range { return block.Range{Start: start, Count: n} }
 	dev := func() *Device {
 		naa := [16]byte{0x60, 1}
 		return &Device{exec: &block.Virtual{}, t: &keeper{}, zero: make([]byte, 512), name: designator{1, designNAA, naa[:]}, info: block.Info{BlockSize: 512, Sectors: 1 << 20, NAA: naa}}
 	}
-	for name, row := range map[string]struct {
-		req  block.Request
-		want bool
-	}{
-		"a read":                  {block.Request{Op: block.OpRead, Range: g(10, 1), Data: sector}, false},
-		"a flush":                 {block.Request{Op: block.OpFlush}, false},
-		"a write beside it":       {block.Request{Op: block.OpWrite, Range: g(20, 1), Data: sector}, false},
-		"a write":                 {block.Request{Op: block.OpWrite, Range: g(19, 1), Data: sector}, true},
-		"a write of zeros":        {block.Request{Op: block.OpWriteSame, Range: g(0, 100)}, true},
-		"an unmap":                {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 1), g(31, 1)}}, true},
-		"an unmap beside it":      {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 10), g(20, 10), g(32, 1)}}, false},
-		"a compare and write":     {block.Request{Op: block.OpCompareWrite, Range: g(30, 1), Data: sector, Compare: sector}, true},
-		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: g(5, 6), Ref: &ref{dev: dev(), held: held{ranges: []block.Range{g(100, 6)}}}}, true},
-	} {
+	for name, row := range touches(&ref{dev: dev(), held: held{ranges: []block.Range{rng(100, 6)}}}) {
 		t.Run(name, func(t *testing.T) {
 			d := dev()
-			h := d.hold(&block.Request{Ranges: []block.Range{g(10, 10), g(30, 2)}}).(block.Vulnerable)
+			h := d.hold(&block.Request{Ranges: []block.Range{rng(10, 10), rng(30, 2)}}).(block.Vulnerable)
 			row.req.Done = func(*block.Request) {}
 			d.Submit([]*block.Request{&row.req})
 			if h.Changed() != row.want {
@@ -49,7 +59,6 @@ func TestReferencesToFilesTellOfChanges(t *testing.T) {
 	l, f := openFile(t, 1<<10)
 	d, other := f.Device("file", 512), f.Device("again", 512)
 	sector := [][]byte{make([]byte, 512)}
-	g := func(start, n uint64) block.Range { return block.Range{Start: start, Count: n} }
 	hold := func(ranges ...block.Range) block.Ref {
 		t.Helper()
 		r := &block.Request{Op: block.OpHold, Ranges: ranges}
@@ -58,23 +67,10 @@ func TestReferencesToFilesTellOfChanges(t *testing.T) {
 		}
 		return r.Ref
 	}
-	source := hold(g(100, 6))
-	for name, row := range map[string]struct {
-		req  block.Request
-		want bool
-	}{
-		"a read":                  {block.Request{Op: block.OpRead, Range: g(10, 1), Data: sector}, false},
-		"a flush":                 {block.Request{Op: block.OpFlush}, false},
-		"a write beside it":       {block.Request{Op: block.OpWrite, Range: g(20, 1), Data: sector}, false},
-		"a write":                 {block.Request{Op: block.OpWrite, Range: g(19, 1), Data: sector}, true},
-		"a write of zeros":        {block.Request{Op: block.OpWriteSame, Range: g(0, 100), Data: sector}, true},
-		"an unmap":                {block.Request{Op: block.OpUnmap, Ranges: []block.Range{g(0, 1), g(31, 1)}}, true},
-		"a compare and write":     {block.Request{Op: block.OpCompareWrite, Range: g(30, 1), Data: sector, Compare: sector}, true},
-		"a copy that lands there": {block.Request{Op: block.OpPlace, Range: g(5, 6), Ref: source}, true},
-		"a copy from there":       {block.Request{Op: block.OpPlace, Range: g(50, 6), Ref: source}, false},
-	} {
+	source := hold(rng(100, 6))
+	for name, row := range touches(source) {
 		for _, dev := range []block.Device{d, other} {
-			h, vulnerable := hold(g(10, 10), g(30, 2)).(block.Vulnerable)
+			h, vulnerable := hold(rng(10, 10), rng(30, 2)).(block.Vulnerable)
 			if !vulnerable {
 				t.Fatal("the reference keeps what it refers to")
 			}
@@ -100,11 +96,11 @@ func TestReferencesToFilesTellOfChanges(t *testing.T) {
 			f.enqueue(func() { begin <- struct{}{}; <-end })
 			<-begin
 		}
-		w := &block.Request{Op: block.OpWrite, Range: g(10, 1), Data: sector, Done: func(*block.Request) { close(done) }}
+		w := &block.Request{Op: block.OpWrite, Range: rng(10, 1), Data: sector, Done: func(*block.Request) { close(done) }}
 		l.x.Lock()
 		d.Submit([]*block.Request{w})
 		l.x.Unlock()
-		h := hold(g(10, 10)).(block.Vulnerable)
+		h := hold(rng(10, 10)).(block.Vulnerable)
 		close(end)
 		<-done
 		l.x.Lock()
