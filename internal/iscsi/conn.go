@@ -49,7 +49,7 @@ type conn struct {
 	out     output
 
 	act      action
-	remaps   uint64 // of the session, when the PDU under way came
+	remaps   uint64 // of the session, when the request under way came
 	cur      *command
 	body     *buffers.Buffer
 	batch    []*scsi.Task

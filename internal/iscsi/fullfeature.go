@@ -113,7 +113,7 @@ func (c *conn) submit() {
 // where does its data go. Nothing is allocated before that is settled.
 func (c *conn) begin() error {
 	h := bhs(c.rx.hdr[:])
-	c.act, c.remaps = actSkip, c.session.remaps.Load()
+	c.act = actSkip
 	switch h.opcode() {
 	case opDataOut:
 		return c.beginDataOut(h)
@@ -122,6 +122,7 @@ func (c *conn) begin() error {
 		c.reject(rejectSNACK, h)
 		return nil
 	case opCommand, opNopOut, opText, opTaskMgmt, opLogout:
+		c.remaps = c.session.remaps.Load()
 	case opLogin:
 		return violation(ErrOpcode, rejectProtocol, "login in full feature phase")
 	default:
