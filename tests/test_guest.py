@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import itertools
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from harness import REPO, ToolError
+from harness import REPO, ToolError, run
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,49 @@ def test_guests_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stack.enter_context(processor(Uml)) == 5
     with processor(Uml) as first:
         assert first == 2
+
+
+#: Reads the first bytes of a stopped child's registers, sets these, and prints what each call answered.
+REGISTERS = """
+import ctypes, os, signal, sys
+TRACEME, GET, SET, XSTATE = 0, 0x4204, 0x4205, 0x202
+libc = ctypes.CDLL(None, use_errno=True)
+class Area(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+def call(request, data=None):
+    answer = libc.ptrace(request, child, ctypes.c_void_p(XSTATE), data)
+    return ctypes.get_errno() if answer else 0
+child = 0
+if not (pid := os.fork()):
+    call(TRACEME)
+    os.kill(os.getpid(), signal.SIGSTOP)
+child = pid
+os.waitpid(child, 0)
+room = ctypes.create_string_buffer(1 << 16)
+def area(size):
+    return ctypes.byref(Area(ctypes.addressof(room), size))
+whole = Area(ctypes.addressof(room), len(room))
+print(call(GET, ctypes.byref(whole)), whole.len > 576)
+room[512:520] = bytes([3, 0, 0, 0, 0, 0, 0, 0])  # XSTATE_BV: those of x87 and SSE
+room[160:176] = bytes(range(16))  # XMM0
+print(call(SET, area(576)))
+room[160:176] = bytes(16)
+print(call(GET, ctypes.byref(whole)), room[160:176] == bytes(range(16)), room.raw[512] & 3)
+print(call(SET, area(whole.len)), call(12345))
+os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_registers_that_the_guests_kernel_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the processor has more of them than a caller keeps, those that it keeps are set."""
+    monkeypatch.syspath_prepend(REPO / "scripts" / "vm")
+    from engines import xstate
+
+    def said(**environment: str) -> str:
+        return run([sys.executable, "-c", REGISTERS], env=environment).stdout
+
+    assert said(LD_PRELOAD=str(xstate())) == f"0 True\n0\n0 True 3\n0 {errno.EIO}\n"
+    assert said().startswith(f"0 True\n{errno.EFAULT}\n"), "the host takes a part: nothing was shown"
 
 
 @pytest.mark.parametrize(

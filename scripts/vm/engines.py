@@ -7,6 +7,7 @@ guest (machine.py) knows nothing of engines.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,18 @@ class Size:
     cpus: int = 2
 
 
+def xstate() -> Path:
+    """Return the library by which the kernel can set all registers of the host's processor; see xstate.c."""
+
+    def build(work: Path) -> None:
+        flags = ["-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
+        subprocess.run(["gcc", *flags, "-o", work / "xstate.so", root.HERE / "xstate.c", "-ldl"], check=True)
+
+    if shutil.which("gcc") is None:
+        raise GuestError("gcc is missing: apt-get install --no-install-recommends gcc libc6-dev")
+    return root.cached("xstate", root.key("xstate.c"), build, force=False) / "xstate.so"
+
+
 class Uml:
     """User Mode Linux: Debian's kernel 6.1 as a process of the host, with one processor.
 
@@ -43,12 +56,13 @@ class Uml:
 
     def __init__(self) -> None:
         self.root = root.ensure()
+        self.registers = xstate()
 
     def argv(self, run: Path, size: Size, interactive: bool) -> list[str]:
         """Return the command line for a guest whose folder is run."""
         terminal = "fd:0,fd:1" if interactive else "null,fd:1"
         return [
-            str(self.root / "usr/bin/linux.uml"),
+            *("env", f"LD_PRELOAD={self.registers}", str(self.root / "usr/bin/linux.uml")),
             f"mem={size.memory}M",
             *("root=/dev/root", "rootfstype=hostfs", f"rootflags={self.root}", "ro"),
             *("init=/usr/local/sbin/guest-init", f"GUEST_RUN={run}"),
