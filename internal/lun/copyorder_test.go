@@ -93,7 +93,8 @@ func TestCopiesOverTheirSource(t *testing.T) {
 		}
 	}
 	ends := map[block.Status]int{}
-	for range 300 {
+	// Few have no order: some rounds more may be needed until one comes.
+	for n := 0; n < 300 || ends[block.Unsupported] == 0 && n < 30_000; n++ {
 		ranges, offset, to := overlap(rng, sectors)
 		s := run(a, ranges, offset, to)
 		if len(ranges) == 1 && s != block.OK {
