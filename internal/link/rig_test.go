@@ -37,6 +37,8 @@ type rig struct {
 	allowed []string
 	policy  string
 	said    lines // by the next owner
+	// through leads the node to an owner that serves at addr; nil: it goes there itself.
+	through func(addr string) string
 
 	mu   sync.Mutex
 	addr string                           // guarded by mu
@@ -104,6 +106,9 @@ func (r *rig) own(t *scsi.Target, limits times) {
 		r.t.Fatal(err)
 	}
 	addr := serving(r.t, s)
+	if r.through != nil {
+		addr = r.through(addr)
+	}
 	r.server = s
 	r.mu.Lock()
 	r.addr = addr

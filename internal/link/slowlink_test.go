@@ -244,6 +244,22 @@ func newSluice(t *testing.T, to string) *sluice {
 	return s
 }
 
+// sluice has the node link to a next owner through a sluice. No address but that of the sluice is
+// ever published: a node that links again at once would pass it by.
+func (r *rig) sluice(limits times) *sluice {
+	t := r.t.(*testing.T)
+	t.Helper()
+	var between *sluice
+	r.leave()
+	r.through = func(addr string) string {
+		between = newSluice(t, addr)
+		return between.Addr().String()
+	}
+	r.own(r.target, limits)
+	r.linked(true)
+	return between
+}
+
 func (s *sluice) carry(from, to net.Conn, before func()) {
 	defer from.Close()
 	defer to.Close()
@@ -276,13 +292,7 @@ func (s *sluice) signs() int {
 // written as it was sent.
 func TestSlowLink(t *testing.T) {
 	r := newRig(t, unhurried)
-	r.leave()
-	r.own(r.target, unhurried)
-	between := newSluice(t, r.address())
-	r.mu.Lock()
-	r.addr = between.Addr().String()
-	r.mu.Unlock()
-	r.linked(true)
+	between := r.sluice(unhurried)
 	h := r.login(hostName).ready()
 	r.server.mu.Lock()
 	l := r.server.links[2]
