@@ -227,76 +227,60 @@ func TestResetDuringABreak(t *testing.T) {
 	h.expect(0x062903, 0x062907, 0x063F0E, 0x062A09, 0x062A01, 0x062A03, 0x062A06)
 }
 
-// A command that has waited at the owner until it is too old ends with BUSY.
+// A command that has waited at the owner until it is too old ends with BUSY. One that waits for as long while its node goes on
+// is carried out.
 func TestCommandThatWaits(t *testing.T) {
 	limits := unhurried
-	limits.fresh = time.Second
+	limits.fresh = 100 * time.Millisecond // of a clock that stands still while the test does not move it
 	r := newRig(t, limits)
+	hand := &handTime{}
+	r.clock = hand.clock()
+	between := r.sluice(limits)
+	l := r.server.links[2]
 	h := r.login(hostName).ready()
 	d := r.devs[scsitest.Thin]
-	r.hang(d)
-	ordered := &scsi.Task{LUN: 0, CDB: scsitest.CDB(0x88, 0, 1), Attr: scsi.AttrOrdered, MaxIn: 512, Bufs: heap{}, Done: func(*scsi.Task) {}}
-	r.local.Lock()
-	h.n.Submit([]*scsi.Task{ordered})
-	r.local.Unlock()
-	r.poll("the first command at the device", func() bool {
-		r.exec.Lock()
-		defer r.exec.Unlock()
-		return d.Seen[block.OpRead] == 1
-	})
-	start := func() *running {
-		return h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
-	}
-	write := start()
-	r.poll("the write at the owner", func() bool {
-		r.server.mu.Lock()
-		l := r.server.links[2]
-		r.server.mu.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.commands == 2
-	})
-	time.Sleep(20 * time.Millisecond) // for the rest of it, which is on its way
-	r.local.Lock()                    // the node says nothing any more
-	time.Sleep(2 * limits.fresh)
-	r.exec.Lock()
-	d.Hold = false
-	d.Release(1)
-	r.exec.Unlock()
-	time.Sleep(200 * time.Millisecond) // in which a write would go to the device
-	r.local.Unlock()
-	if res := write.wait(); res.Status != scsi.StatusBusy {
-		t.Errorf("the write ends with %02x, want BUSY", res.Status)
-	}
-	r.exec.Lock()
-	n := d.Seen[block.OpWrite]
-	r.exec.Unlock()
-	if n != 0 {
-		t.Errorf("the device saw %d writes", n)
-	}
-
-	// One that waits for as long while its node goes on is carried out. A busy machine may keep the node silent for as long.
-	status := byte(scsi.StatusBusy)
-	for try := 1; try <= 5 && status == scsi.StatusBusy; try++ {
+	// behind starts a write that waits for a read at the device, and has not begun.
+	behind := func() *running {
 		r.hang(d)
+		ordered := &scsi.Task{LUN: 0, CDB: scsitest.CDB(0x88, 0, 1), Attr: scsi.AttrOrdered, MaxIn: 512, Bufs: heap{}, Done: func(*scsi.Task) {}}
 		r.local.Lock()
 		h.n.Submit([]*scsi.Task{ordered})
 		r.local.Unlock()
-		r.poll("the next command at the device", func() bool {
-			r.exec.Lock()
-			defer r.exec.Unlock()
-			return d.Seen[block.OpRead] == 1+try
-		})
-		write = start()
-		time.Sleep(2 * limits.fresh)
-		r.exec.Lock()
-		d.Hold = false
-		d.Release(1)
-		r.exec.Unlock()
-		status = write.wait().Status
+		write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+		h.start(scsitest.Command{LUN: scsitest.Thick, CDB: make([]byte, 6)}).wait() // which comes last, and waits for nothing
+		return write
 	}
-	if status != scsi.StatusGood {
-		t.Errorf("a write of a node that goes on ends with %02x", status)
+	writes := func() int {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpWrite]
+	}
+	write := behind()
+	between.set(true) // the node hears nothing any more, and what it says is old
+	hand.pass(2 * limits.fresh)
+	r.release(d)
+	r.poll("the end of the write", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.commands == 0
+	})
+	between.set(false)
+	if res := write.wait(); res.Status != scsi.StatusBusy || writes() != 0 {
+		t.Errorf("the write ends with %02x, want BUSY, and the device saw %d writes", res.Status, writes())
+	}
+
+	goesOn := func() {
+		r.poll("a later word of the node", func() bool { return l.latest.Load() >= r.clock.now() })
+	}
+	goesOn()
+	write = behind()
+	for range 4 {
+		hand.pass(limits.fresh / 2)
+		goesOn()
+	}
+	r.release(d)
+	if res := write.wait(); res.Status != scsi.StatusGood || writes() != 1 {
+		t.Errorf("a write of a node that goes on ends with %02x, and the device saw %d writes", res.Status, writes())
 	}
 }
 

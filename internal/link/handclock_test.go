@@ -1,6 +1,7 @@
 package link
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -55,3 +56,11 @@ func (c *handClock) pass(d time.Duration) {
 		}
 	}
 }
+
+// handTime is the time of an owner's clock of stamps, which the test moves.
+type handTime struct{ at atomic.Int64 }
+
+func (h *handTime) clock() *clock { return newClockOf(h.at.Load, h.at.Load) }
+
+// pass moves the clock, by less than what it takes for a jump.
+func (h *handTime) pass(d time.Duration) { h.at.Add(int64(d)) }

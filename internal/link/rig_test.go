@@ -36,7 +36,8 @@ type rig struct {
 	epoch   uint64
 	allowed []string
 	policy  string
-	said    lines // by the next owner
+	said    lines  // by the next owner
+	clock   *clock // of the next owner; nil: that of the machine
 	// through leads the node to an owner that serves at addr; nil: it goes there itself.
 	through func(addr string) string
 
@@ -101,7 +102,7 @@ func (r *rig) address() string {
 // own has a server serve a target from now on, as a new process.
 func (r *rig) own(t *scsi.Target, limits times) {
 	r.t.Helper()
-	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), Array: r.array, Epoch: r.epoch, Allowed: r.allowed, Policy: r.policy, Log: r.said.log(), times: limits})
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), Array: r.array, Epoch: r.epoch, Allowed: r.allowed, Policy: r.policy, Log: r.said.log(), times: limits, clock: r.clock})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -394,7 +395,7 @@ func (h *host) expect(want ...int) {
 func (h *host) ready() *host {
 	h.t.Helper()
 	for range 16 {
-		if h.code() == 0 {
+		if h.Do(scsitest.Command{CDB: make([]byte, 6)}).Status == scsi.StatusGood { // BUSY has no sense data either
 			return h
 		}
 	}
