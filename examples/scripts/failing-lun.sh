@@ -14,7 +14,8 @@ volumes: [{ name: data, pool: disks, size: 64MiB, export: { lun: 0 } }]
 END
 export LUN="$url/0" BACKUP="$folder/backup"
 qemu-io -f raw -c 'write -P 7 0 32M' "$LUN" > "$folder/io"
-until array volume show data --json | grep -q '"dirty": 0'; do sleep 0.2; done # what is in the cache needs no disk
+# What is in the cache needs no disk. It stays there until it is safe on the disk, which is later than that nothing is dirty.
+until array pool list --json | grep -q '"cache_used": 0,'; do sleep 0.2; done
 
 expect() { want=$1 when=$2 got=succeeds; shift 2 # expect succeeds|fails WHEN COMMAND...
     timeout "${LIMIT:-120}" "$@" || { [ $? = 124 ] && got='hangs' || got=fails; }
