@@ -236,7 +236,9 @@ func TestCommandThatWaits(t *testing.T) {
 	hand := &handTime{}
 	r.clock = hand.clock()
 	between := r.sluice(limits)
+	r.server.mu.Lock()
 	l := r.server.links[2]
+	r.server.mu.Unlock()
 	h := r.login(hostName).ready()
 	d := r.devs[scsitest.Thin]
 	// behind starts a write that waits for a read at the device, and has not begun.
