@@ -230,6 +230,16 @@ func (j *journal) firm(s hostcache.Slot, i int) bool {
 	return j.loose == nil || !has(j.loose, at)
 }
 
+func set(w []uint64, i int, on bool) {
+	if on {
+		w[i/64] |= 1 << (i % 64)
+	} else {
+		w[i/64] &^= 1 << (i % 64)
+	}
+}
+
+func has(w []uint64, i int) bool { return w[i/64]>>(i%64)&1 != 0 }
+
 // loosen notes sectors that were written, and flushed with that or not. What was under way when a flush began counts as
 // flushed: the flush covers the version before it, and made the record of this one durable in its place.
 func (j *journal) loosen(frame uint32, first, n int, flushed bool) {

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -13,39 +12,25 @@ func (r *recovery) load() error {
 	d := r.d
 	d.loading = true
 	r.clip()
-	keys := r.keys()
+	all := r.blocks()
 	// A peer has no copy of what is clean, and after a loss of power it may be older than what is
 	// below, or newer.
 	warm := !d.opt.TakeOver && !r.loose && !r.older
 	for _, dirty := range []bool{true, false} { // what must stay comes first
-		for _, k := range keys {
-			f := r.blocks[k]
-			if (count(f.dirty) > 0) != dirty || count(f.valid) == 0 || !dirty && !warm {
+		for _, s := range all {
+			if r.ix.Dirty(s, 0, d.per) != dirty || r.ix.ValidCount(s) == 0 || !dirty && !warm {
 				continue
 			}
-			slot := d.ix.Insert(k)
+			slot := d.ix.Insert(r.ix.Key(s))
 			if slot == hostcache.None {
 				if dirty {
 					return fmt.Errorf("the journal has more dirty blocks than the cache can hold; open it with the size and block size that it had")
 				}
 				continue
 			}
-			d.frameOf[slot] = f.frame
-			for i := range d.per {
-				switch {
-				case has(f.dirty, i):
-					if !d.ix.SetDirty(slot, i, 1) {
-						return fmt.Errorf("the journal has more dirty blocks than the cache can pin; open it with the size and block size that it had")
-					}
-					r.out.DirtySectors++
-				case has(f.valid, i) && warm:
-					d.ix.SetValid(slot, i, 1)
-				default:
-					continue
-				}
-				// What is on flash is not lost: it only lies between damaged sectors that a
-				// snapshot has joined.
-				d.damaged.remove(block.Range{Start: k.Block()*uint64(d.per) + uint64(i), Count: 1})
+			d.frameOf[slot] = r.frames[s]
+			if !r.loadBlock(s, slot, warm) {
+				return fmt.Errorf("the journal has more dirty blocks than the cache can pin; open it with the size and block size that it had")
 			}
 		}
 	}
@@ -71,10 +56,28 @@ func (r *recovery) load() error {
 	return nil
 }
 
-func count(w []uint64) int {
-	n := 0
-	for _, x := range w {
-		n += bits.OnesCount64(x)
+// loadBlock makes a slot of the index what was found of a block: its dirty sectors, and if warm those that are clean. It tells
+// whether the index could pin it.
+func (r *recovery) loadBlock(from, to hostcache.Slot, warm bool) bool {
+	d := r.d
+	base := r.ix.Key(from).Block() * uint64(d.per)
+	there := func(first, n int) {
+		// What is on flash is not lost: it only lies between damaged sectors that a snapshot has joined.
+		d.damaged.remove(block.Range{Start: base + uint64(first), Count: uint64(n)})
 	}
-	return n
+	for first, n := r.ix.DirtyRun(from, 0); n > 0; first, n = r.ix.DirtyRun(from, first+n) {
+		if !d.ix.SetDirty(to, first, n) {
+			return false
+		}
+		r.out.DirtySectors += uint64(n)
+		there(first, n)
+	}
+	if !warm {
+		return true
+	}
+	for first, n := r.ix.ValidRun(from, 0); n > 0; first, n = r.ix.ValidRun(from, first+n) {
+		d.ix.SetValid(to, first, n)
+		there(first, n)
+	}
+	return true
 }

@@ -29,37 +29,10 @@ type Recovery struct {
 	GivenUp []string
 }
 
-// found is a block as the journal has it.
-type found struct {
-	frame uint32
-	valid []uint64
-	dirty []uint64
-	// chains has sectors whose last record is "written".
-	chains map[int]*chain
-}
-
-// chain is what a dirty sector may hold: the versions that were written to its place, oldest first.
-type chain struct {
-	base base
-	crcs []uint32
-	// solid: something that was flushed lies in its place, or what was written over that.
-	solid bool
-}
-
-// base is what a sector was before the first of a chain.
-type base uint8
-
-const (
-	baseNone  base = iota // nothing: the frame has another block's data there
-	baseClean             // what the device below has
-	baseDirty             // dirty, with a checksum that no snapshot keeps
-)
-
 type recovery struct {
-	d      *Disk
-	blocks map[hostcache.Key]*found
-	frames map[uint32]hostcache.Key
-	out    Recovery
+	d   *Disk
+	out Recovery
+	content
 	from   int    // the half that was read, -1: none
 	newest uint64 // epoch of any half
 	// loose: the machine, or whoever has the flash, may have lost power, and the flash what was not flushed.
@@ -133,8 +106,8 @@ func (r *recovery) probe(done func([]int)) {
 }
 
 func (r *recovery) begin(half int) {
-	r.half, r.base, r.at, r.buf, r.seq, r.whole = half, 0, 0, nil, 0, false
-	r.blocks, r.frames, r.out = map[hostcache.Key]*found{}, map[uint32]hostcache.Key{}, Recovery{}
+	r.half, r.base, r.at, r.buf, r.seq, r.whole = half, 0, 0, r.buf[:0], 0, false
+	r.content, r.out = content{}, Recovery{}
 	r.d.damaged, r.d.lostWrites = nil, false
 	r.d.generation.known = 0
 }
@@ -147,6 +120,10 @@ func (r *recovery) read(halves []int, done func(error)) {
 		return
 	}
 	r.begin(halves[0])
+	if err := r.makeContent(r.d.totalFrames, r.d.per); err != nil {
+		done(err)
+		return
+	}
 	r.replay(0, func(err error) {
 		if err == nil && !r.whole {
 			r.read(halves[1:], done)
@@ -231,11 +208,11 @@ func (r *recovery) place() uint64 { return labelBytes + uint64(r.half)*r.d.j.hal
 // fetch reads n bytes of the half from the present place on.
 func (r *recovery) fetch(n uint64, done func(ok bool)) {
 	d := r.d
-	r.base, r.buf = r.at, make([]byte, n)
+	r.base, r.buf = r.at, slices.Grow(r.buf[:0], int(n))[:n]
 	o := &op{d: d, mode: freeMode}
 	o.step = func(*op) {
 		if o.flash {
-			r.buf = nil
+			r.buf = nil // who knows when the device has done with it
 		}
 		done(!o.flash)
 	}
@@ -298,14 +275,13 @@ func (r *recovery) snapshot(b []byte) error {
 		return cut
 	}
 	for ; len(b) > 0; b = b[size:] {
-		f := r.block(hostcache.Key(le.Uint64(b)), le.Uint32(b[8:]))
-		if f == nil {
+		s := r.block(hostcache.Key(le.Uint64(b)), le.Uint32(b[8:]))
+		if s == hostcache.None {
 			return cut
 		}
-		for i := range d.per {
-			set(f.valid, i, b[12+i/8]>>(i%8)&1 != 0)
-			set(f.dirty, i, b[12+d.per/8+i/8]>>(i%8)&1 != 0)
-		}
+		r.ix.ClearValid(s, 0, d.per)
+		eachRun(b[12:][:d.per/8], func(first, n int) { r.ix.SetValid(s, first, n) })
+		eachRun(b[12+d.per/8:size], func(first, n int) { r.ix.SetDirty(s, first, n) })
 	}
 	return nil
 }
@@ -317,36 +293,6 @@ const maxSectors = 1 << 63
 func rangeOf(b []byte) (g block.Range, ok bool) {
 	g = block.Range{Start: le.Uint64(b), Count: le.Uint64(b[8:])}
 	return g, g.Within(maxSectors)
-}
-
-func set(w []uint64, i int, on bool) {
-	if on {
-		w[i/64] |= 1 << (i % 64)
-	} else {
-		w[i/64] &^= 1 << (i % 64)
-	}
-}
-
-func has(w []uint64, i int) bool { return w[i/64]>>(i%64)&1 != 0 }
-
-// block returns what is known of a block, which lies in this frame from now on; nil if no cache of ours has such a block or frame.
-func (r *recovery) block(k hostcache.Key, frame uint32) *found {
-	if uint64(frame) >= r.d.totalFrames || k.Disk() != 0 {
-		return nil
-	}
-	f := r.blocks[k]
-	if f == nil || f.frame != frame {
-		if f != nil {
-			delete(r.frames, f.frame)
-		}
-		if old, ok := r.frames[frame]; ok {
-			delete(r.blocks, old)
-		}
-		words := (r.d.per + 63) / 64
-		f = &found{frame: frame, valid: make([]uint64, words), dirty: make([]uint64, words), chains: map[int]*chain{}}
-		r.blocks[k], r.frames[frame] = f, k
-	}
-	return f
 }
 
 func (r *recovery) apply(b []byte) error {
@@ -362,27 +308,25 @@ func (r *recovery) apply(b []byte) error {
 			k, frame := hostcache.Key(le.Uint64(b[1:])), le.Uint32(b[9:])
 			first, n := int(le.Uint16(b[13:])), int(le.Uint16(b[15:]))
 			b = b[writtenRecord:]
-			f := r.block(k, frame)
-			if f == nil || first+n > r.d.per || kind != recFilled && len(b) < 4*n {
+			s := r.block(k, frame)
+			if s == hostcache.None || first+n > r.d.per || kind != recFilled && len(b) < 4*n {
 				return cut
 			}
+			if kind == recFilled {
+				r.ix.SetValid(s, first, n)
+				r.cut(s, first, n)
+				continue
+			}
 			for i := first; i < first+n; i++ {
-				if kind == recFilled {
-					set(f.valid, i, true)
-					delete(f.chains, i)
-					continue
-				}
-				r.wrote(f, i, le.Uint32(b), kind == recOverwritten)
+				r.wrote(s, i, le.Uint32(b), kind == recOverwritten)
 				b = b[4:]
 			}
 		case recForgotten:
 			if len(b) < forgottenRecord {
 				return cut
 			}
-			frame := le.Uint32(b[1:])
-			if k, ok := r.frames[frame]; ok {
-				delete(r.blocks, k)
-				delete(r.frames, frame)
+			if frame := le.Uint32(b[1:]); uint64(frame) < r.d.totalFrames && r.slots[frame] != hostcache.None {
+				r.forget(r.slots[frame])
 			}
 			b = b[forgottenRecord:]
 		case recGeneration:
@@ -408,24 +352,6 @@ func (r *recovery) apply(b []byte) error {
 	return nil
 }
 
-// wrote adds a version to a sector's chain.
-func (r *recovery) wrote(f *found, i int, crc uint32, overFlushed bool) {
-	c := f.chains[i]
-	if c == nil {
-		c = &chain{}
-		f.chains[i] = c
-		if has(f.dirty, i) {
-			c.base = baseDirty
-		} else if has(f.valid, i) {
-			c.base = baseClean
-		}
-	}
-	c.solid = c.solid || overFlushed
-	c.crcs = append(c.crcs, crc)
-	set(f.valid, i, true)
-	set(f.dirty, i, true)
-}
-
 func (r *recovery) ranged(kind byte, g block.Range) {
 	switch kind {
 	case recDamaged:
@@ -435,36 +361,40 @@ func (r *recovery) ranged(kind byte, g block.Range) {
 		r.d.damaged.remove(g)
 	}
 	per := uint64(r.d.per)
-	touch := func(k hostcache.Key, f *found) {
-		base := k.Block() * per
+	touch := func(s hostcache.Slot) {
+		base := r.ix.Key(s).Block() * per
 		lo, hi := max(g.Start, base), min(g.End(), base+per)
-		for s := lo; s < hi; s++ {
-			i := int(s - base)
-			switch kind {
-			case recDestaged:
-				set(f.dirty, i, false)
-				delete(f.chains, i)
-			case recIntent:
-				if !has(f.dirty, i) {
-					set(f.valid, i, false)
+		if lo >= hi {
+			return
+		}
+		first, n := int(lo-base), int(hi-lo)
+		switch kind {
+		case recDestaged:
+			r.ix.ClearDirty(s, first, n)
+			r.cut(s, first, n)
+		case recIntent:
+			for i := first; i < first+n; i++ {
+				if !r.ix.Dirty(s, i, 1) {
+					r.ix.ClearValid(s, i, 1)
 				}
-			case recSuperseded:
-				set(f.valid, i, false)
-				set(f.dirty, i, false)
-				delete(f.chains, i)
 			}
+		case recSuperseded:
+			r.ix.ClearValid(s, first, n)
+			r.cut(s, first, n)
 		}
 	}
 	first, last := g.Start/per, (g.End()+per-1)/per
-	if last-first <= uint64(len(r.blocks)) {
+	if last-first <= uint64(r.ix.Len()) {
 		for b := first; b < last; b++ {
-			if f := r.blocks[hostcache.MakeKey(0, b)]; f != nil {
-				touch(hostcache.MakeKey(0, b), f)
+			if s := r.ix.Lookup(hostcache.MakeKey(0, b)); s != hostcache.None {
+				touch(s)
 			}
 		}
 		return
 	}
-	for k, f := range r.blocks { // each on its own: order does not matter
-		touch(k, f)
+	for _, s := range r.slots {
+		if s != hostcache.None {
+			touch(s)
+		}
 	}
 }
