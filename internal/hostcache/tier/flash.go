@@ -166,6 +166,11 @@ func (m *member) sync() {
 		m.syncing = false
 		if err == nil {
 			m.synced = max(m.synced, at)
+		} else {
+			// What was written while it ran may be what it has lost, and the next one would not be told.
+			m.riding = append(m.riding, m.due...)
+			clear(m.due)
+			m.due = m.due[:0]
 		}
 		for i, p := range m.riding {
 			m.riding[i] = nil

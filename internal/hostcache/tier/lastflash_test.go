@@ -106,3 +106,20 @@ func TestDelayedWriteIsLetGoByOneOverDirtySectors(t *testing.T) {
 		t.Errorf("the area is at its threshold, and writes have ended: %v, %v", one(), two())
 	}
 }
+
+// TestFlushBesideOneWhoseSyncFails: what the second one is to save may be what the sync of the first one has lost, and the kernel
+// tells of a loss once.
+func TestFlushBesideOneWhoseSyncFails(t *testing.T) {
+	l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
+	l.dirty(0, 8, 1)
+	first, second := &block.Request{Op: block.OpFlush}, &block.Request{Op: block.OpFlush}
+	l.cards[0].faults = []fault{{what: faultSync, times: 1}}
+	ends := []func() bool{l.start(first)}
+	l.wait(func() bool { return l.d.local().syncing })
+	ends = append(ends, l.start(second))
+	l.wait(func() bool { return len(l.d.local().due) > 0 })
+	l.wait(func() bool { return ends[0]() && ends[1]() })
+	if first.Status != block.Hardware || second.Status != block.Hardware {
+		t.Errorf("the flushes end %v and %v", first.Status, second.Status)
+	}
+}
