@@ -20,13 +20,14 @@ type File struct {
 	size uint64
 	dev  bool // a block device
 
-	refs  holds // of its devices
-	syncs syncs
-	mu    sync.Mutex
-	wake  *sync.Cond // guarded by mu
-	jobs  []func()   // guarded by mu
-	quit  bool       // guarded by mu
-	wg    sync.WaitGroup
+	refs    holds  // of its devices
+	revoked uint64 // the number of the last failed sync that these know of
+	syncs   syncs
+	mu      sync.Mutex
+	wake    *sync.Cond // guarded by mu
+	jobs    []func()   // guarded by mu
+	quit    bool       // guarded by mu
+	wg      sync.WaitGroup
 }
 
 // fileWorkers is the number of transfers at one time: what a flash device needs to be busy.
@@ -145,8 +146,9 @@ func (x *File) Submit(ios []*block.IO) {
 
 // Sync implements block.Medium.
 func (x *File) Sync(done func(error)) {
+	since := x.syncs.lastFailed()
 	x.enqueue(func() {
-		err := x.syncs.sync()
+		err := x.syncs.sync(since)
 		x.exec.Post(func() { done(err) })
 	})
 }
@@ -210,7 +212,7 @@ func (d *fileDevice) Submit(reqs []*block.Request) {
 		}
 		d.refs.touch(r)
 		since := uint64(0)
-		if r.Op == block.OpFlush {
+		if r.Op == block.OpFlush || r.Flags&block.FUA != 0 {
 			since = d.syncs.lastFailed()
 		}
 		d.enqueue(func() {
@@ -237,7 +239,7 @@ type fileRef struct {
 	d *fileDevice
 }
 
-// serve carries out a request; since is for a flush.
+// serve carries out a request; since is for a flush or FUA.
 func (d *fileDevice) serve(r *block.Request, since uint64) block.Status {
 	off := int64(r.Range.Start << block.SectorShift)
 	var err error
@@ -278,7 +280,7 @@ func (d *fileDevice) serve(r *block.Request, since uint64) block.Status {
 	}
 	switch {
 	case err == nil && r.Flags&block.FUA != 0 && r.Op != block.OpRead:
-		err = d.syncs.sync()
+		err = d.syncs.sync(since)
 	case errors.Is(err, unix.ENOSPC):
 		return block.NoSpace
 	}

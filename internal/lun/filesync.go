@@ -2,7 +2,8 @@
 // first, and the next fdatasync ends well though the data is gone. So there is one fdatasync at a
 // time: all who came before it began share it and its error. Who wrote without a sync of his own
 // learns of the loss as of that of a LUN's volatile cache: the next flush fails, as does one that is
-// under way, and listeners are told of a loss of power.
+// under way, and listeners are told of a loss of power. A sync that fails may have lost what was
+// written while it ran, too: nobody knows when the kernel took the data.
 
 package lun
 
@@ -34,21 +35,21 @@ func (s *syncs) init(f *os.File) {
 	s.idle = sync.NewCond(&s.mu)
 }
 
-// sync makes what was written before it survive a loss of power.
-func (s *syncs) sync() error {
+// sync makes what a request has written survive a loss of power. It fails if any sync fails after
+// the one of number since, which was the last to fail when the request came.
+func (s *syncs) sync(since uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wait()
+	return s.wait(since)
 }
 
 // flush is sync for a client that relies on it for all that it has written. It fails also if an
-// earlier sync has failed that no flush has told of, or any after the one of number since, which
-// was the last to fail when the flush came.
+// earlier sync has failed that no flush has told of.
 func (s *syncs) flush(since uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.wait()
-	if err == nil && (s.owed || s.failed > since) {
+	err := s.wait(since)
+	if err == nil && s.owed {
 		err = s.why
 	}
 	s.owed = false
@@ -62,9 +63,9 @@ func (s *syncs) lastFailed() uint64 {
 	return s.failed
 }
 
-// wait returns the outcome of the next sync that begins, or of a later one that failed. The caller
-// holds mu, which is not held meanwhile.
-func (s *syncs) wait() error {
+// wait waits until a sync that begins after the call has ended. It returns the error of the last
+// sync that has failed after the one of number since. The caller holds mu, which is not held meanwhile.
+func (s *syncs) wait(since uint64) error {
 	own := s.begun + 1
 	for s.ended < own {
 		if s.begun > s.ended {
@@ -80,7 +81,7 @@ func (s *syncs) wait() error {
 		}
 		s.idle.Broadcast()
 	}
-	if s.failed >= own {
+	if s.failed > since {
 		return s.why
 	}
 	return nil
@@ -94,13 +95,16 @@ func (d *fileDevice) Notify(fn func(block.Event)) {
 
 // tell tells listeners of the syncs that have failed since it did last.
 func (d *fileDevice) tell() {
-	if len(d.listen) == 0 {
+	n := d.syncs.lastFailed()
+	if n != d.revoked {
+		d.revoked = n
+		d.refs.touchRange(block.Range{Count: d.info.Sectors})
+	}
+	if n == d.told || len(d.listen) == 0 {
 		return
 	}
-	if n := d.syncs.lastFailed(); n != d.told {
-		d.told = n
-		for _, fn := range d.listen {
-			fn(block.Event{Kind: block.EventPowerLoss})
-		}
+	d.told = n
+	for _, fn := range d.listen {
+		fn(block.Event{Kind: block.EventPowerLoss})
 	}
 }

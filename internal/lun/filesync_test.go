@@ -104,7 +104,8 @@ func TestCopyWithFUAIsSynced(t *testing.T) {
 	}
 }
 
-// TestFlushesBesideASyncThatFails: all flushes that are under way fail with it, for what it has lost may be what they are to save.
+// TestFlushesBesideASyncThatFails: all flushes that are under way fail with it, and all writes with FUA, for what it has lost may
+// be what they are to save.
 func TestFlushesBesideASyncThatFails(t *testing.T) {
 	l, f := openFile(t, 16)
 	d := f.Device("file", 512)
@@ -130,8 +131,12 @@ func TestFlushesBesideASyncThatFails(t *testing.T) {
 		d.Submit([]*block.Request{&r})
 		return done
 	}
-	ends := []chan block.Status{start(block.Request{Op: block.OpWrite, Flags: block.FUA, Range: block.Range{Count: 1}, Data: [][]byte{make([]byte, 512)}})}
+	write := func(at uint64) block.Request {
+		return block.Request{Op: block.OpWrite, Flags: block.FUA, Range: block.Range{Start: at, Count: 1}, Data: [][]byte{make([]byte, 512)}}
+	}
+	ends := []chan block.Status{start(write(0))}
 	<-begun
+	ends = append(ends, start(write(1)))
 	for range 4 {
 		ends = append(ends, start(block.Request{Op: block.OpFlush}))
 	}

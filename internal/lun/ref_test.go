@@ -90,6 +90,26 @@ func TestReferencesToFilesTellOfChanges(t *testing.T) {
 			}
 		}
 	}
+	t.Run("a sync that failed", func(t *testing.T) {
+		h := hold(rng(10, 10)).(block.Vulnerable)
+		failing(f, false)
+		write := func(want block.Status) { // elsewhere; but nobody knows what a sync has lost
+			t.Helper()
+			if s := l.do(other, &block.Request{Op: block.OpWrite, Flags: block.FUA, Range: rng(900, 1), Data: sector}); s != want {
+				t.Fatalf("a write ends %v", s)
+			}
+		}
+		write(block.MediumWrite)
+		later := hold(rng(10, 10)).(block.Vulnerable)
+		write(block.OK)
+		l.x.Lock()
+		defer l.x.Unlock()
+		if !h.Changed() || later.Changed() {
+			t.Errorf("changed: %v, and one that is newer: %v", h.Changed(), later.Changed())
+		}
+		h.Release()
+		later.Release()
+	})
 	t.Run("a write that was under way", func(t *testing.T) {
 		begin, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		for range fileWorkers {
