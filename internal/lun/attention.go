@@ -62,6 +62,9 @@ func (d *Device) tell(kind block.EventKind) {
 	if kind == block.EventPowerLoss {
 		d.losses++
 	}
+	if kind == block.EventPowerLoss || kind == block.EventGeneration && !d.tracks {
+		d.touchRange(block.Range{Count: d.info.Sectors}) // nobody can say what has changed
+	}
 	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {
 		d.unheard = append(d.unheard, kind)
 	}

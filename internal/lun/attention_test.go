@@ -67,7 +67,11 @@ func TestAttentionsAreHeard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: blocks})
+			h := d.hold(&block.Request{Ranges: []block.Range{{Start: 10, Count: 1}}}).(block.Vulnerable)
 			k.answer(exec, 0, statusCheck, attentionSense(row.asc), nil)
+			if told := len(*heard) > 0; h.Changed() != told {
+				t.Errorf("what a reference refers to has changed: %v, and listeners were told: %v", h.Changed(), *heard)
+			}
 			if !slices.Equal(*heard, row.want) {
 				t.Errorf("heard %v, want %v", *heard, row.want)
 			}
