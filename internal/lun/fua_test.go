@@ -153,6 +153,42 @@ func TestPowerLossBeforeTheSync(t *testing.T) {
 	}
 }
 
+// TestSyncThatIsNotTaken: a request with FUA was executed when the unit does not take its SYNCHRONIZE CACHE. Only one that can be
+// sent again may end as if it was not.
+func TestSyncThatIsNotTaken(t *testing.T) {
+	sector := [][]byte{make([]byte, 512)}
+	for name, row := range map[string]struct {
+		op     block.Op
+		status byte
+		sense  []byte
+		want   block.Status
+	}{
+		"a write, and the unit is busy":             {block.OpWrite, statusBusy, nil, block.Resources},
+		"a write, and the unit has no such command": {block.OpWrite, statusCheck, []byte{0x72, 5, 0x20, 0}, block.Unsupported},
+		"a compare and write, busy":                 {block.OpCompareWrite, statusBusy, nil, block.Offline},
+		"a compare and write, no such command":      {block.OpCompareWrite, statusCheck, []byte{0x72, 5, 0x20, 0}, block.Offline},
+		"an or write, busy":                         {block.OpOrWrite, statusBusy, nil, block.Offline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			exec, k := &block.Virtual{}, &keeper{}
+			d := &Device{exec: exec, t: k}
+			ended := false
+			r := &block.Request{Op: row.op, Flags: block.FUA, Range: block.Range{Start: 5, Count: 1}, Data: sector, Compare: sector, Done: func(*block.Request) { ended = true }}
+			d.Submit([]*block.Request{r})
+			k.answer(exec, 0, statusGood, nil, nil)
+			for i := 1; !ended && i < 2*maxTries; i++ {
+				if len(k.got) != i+1 || k.got[i].CDB[0] != opSyncCache16 {
+					t.Fatalf("%d commands are sent, the last %x", len(k.got), k.got[len(k.got)-1].CDB[0])
+				}
+				k.answer(exec, i, row.status, row.sense, nil)
+			}
+			if !ended || r.Status != row.want {
+				t.Errorf("ended %v with %v, want %v", ended, r.Status, row.want)
+			}
+		})
+	}
+}
+
 // TestWithdrawnBeforeTheSync: a request that is withdrawn between its two commands ends so.
 func TestWithdrawnBeforeTheSync(t *testing.T) {
 	exec, k := &block.Virtual{}, &keeper{}
