@@ -31,6 +31,8 @@ type flight struct {
 	written atomic.Bool // all of it was given to the connection
 	// turn is that of the item that the writer may take. It takes it by a swap with 0, and so does who takes it back.
 	turn atomic.Uint64
+	// gaveUp: it is not to be executed, though the writer may have begun it. Nothing is said of what was sent in full.
+	gaveUp atomic.Bool
 }
 
 // call is a task management function in progress.
@@ -185,7 +187,8 @@ func (k *call) fail() {
 }
 
 // abortUnsent ends commands that were not sent: those that wait for the window, and those that the writer has not begun. Nothing
-// of these goes to the owner any more.
+// of these goes to the owner any more. One that the writer has begun goes there as a whole, and the owner does not execute it
+// unless all of it was on its way by now.
 func (n *nexus) abortUnsent(match func(*scsi.Task) bool) (hits int) {
 	c := n.c
 	end := func(t *scsi.Task) {
@@ -197,6 +200,8 @@ func (n *nexus) abortUnsent(match func(*scsi.Task) bool) (hits int) {
 		if f := &c.flights[slot]; f.n == n && match(f.task) {
 			if turn := f.turn.Load(); turn != 0 && f.turn.CompareAndSwap(turn, 0) {
 				end(c.land(uint32(slot)))
+			} else {
+				f.gaveUp.Store(true) // the writer ends it with a stamp that says so
 			}
 		}
 	}

@@ -142,6 +142,7 @@ func (c *Client) place(n *nexus, t *scsi.Task, cost int64) {
 	f := &c.flights[slot]
 	f.task, f.n, f.cost = t, n, cost
 	f.written.Store(false)
+	f.gaveUp.Store(false)
 	c.placed++
 	f.turn.Store(c.placed)
 	c.out = append(c.out, item{kind: kindCommand, n: n, task: t, slot: slot, turn: c.placed})

@@ -120,7 +120,11 @@ func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 			}
 		}
 	}
-	_, err = bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
+	stamp := l.c.stamp.Load()
+	if f.gaveUp.Load() { // its host may have written the same blocks by another path since
+		stamp = revoked
+	}
+	_, err = bw.Write(be.AppendUint64(b[:0], stamp))
 	f.written.Store(true)
 	return err
 }

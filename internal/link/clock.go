@@ -26,12 +26,13 @@ func newClock() *clock {
 }
 
 func newClockOf(boot, wall func() int64) *clock {
-	c := &clock{boot: boot, wall: wall, began: boot()}
-	c.apart.Store(wall() - c.began)
+	at := boot()
+	c := &clock{boot: boot, wall: wall, began: at - 1}
+	c.apart.Store(wall() - at)
 	return c
 }
 
-// now returns nanoseconds since the clock was made.
+// now returns nanoseconds since shortly before the clock was made: no stamp is 0 (revoked).
 func (c *clock) now() uint64 {
 	at := c.boot()
 	now, apart := uint64(at-c.began), c.wall()-at

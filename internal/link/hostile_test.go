@@ -128,7 +128,7 @@ func TestHostilePeer(t *testing.T) {
 	var flood []byte
 	for range windowCommands + 64 { // the first few end with unit attentions
 		flood = append(flood, command(func(h *commandHead) { h.cdb, h.in = scsitest.CDB(0x88, 0, 1), 512 })...)
-		flood = be.AppendUint64(flood, 0)
+		flood = be.AppendUint64(flood, 1)
 	}
 	r := newRig(t, unhurried)
 	r.exec.Lock()
@@ -236,7 +236,8 @@ func FuzzOwner(f *testing.F) {
 	ready := appendLength(appendHead(nil, kindReady), 0)
 	o := opening{nexus: 1, port: FirstPort(2), initiator: hostName, name: hostName + ",i,0x000000000001"}
 	head := append(o.append(nil), ready...)
-	f.Add(append(bytes.Clone(head), write(0)...))
+	f.Add(append(bytes.Clone(head), write(1)...))
+	f.Add(append(bytes.Clone(head), write(revoked)...))
 	f.Add(append(bytes.Clone(head), (&management{nexus: 1, fn: 5}).append(nil)...))
 	f.Add(append(bytes.Clone(head), appendNumber(nil, kindClose, 1)...))
 	f.Add(appendPing(nil, 7))

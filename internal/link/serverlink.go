@@ -292,7 +292,7 @@ func (l *serverLink) command(body []byte) error {
 		l.mu.Unlock()
 		c.release()
 		return err
-	case n.nexus == nil || commandStale(t): // it has not begun, and nothing of it is left
+	case n.nexus == nil || be.Uint64(c.stamp[:]) == revoked || commandStale(t): // it has not begun, and nothing of it is left
 		t.Status = scsi.StatusBusy
 		l.enqueue(sending{kind: kindResult, command: c})
 		return nil

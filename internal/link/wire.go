@@ -63,6 +63,10 @@ const (
 	maxCDB   = 260
 	maxSense = 252
 	maxNodes = 64 // of a welcome
+
+	// revoked is the stamp of a command that its node has given up when a part of it had been sent: the owner
+	// does not execute it. No clock says that.
+	revoked uint64 = 0
 )
 
 // violation is what a peer may not send: its link ends.
