@@ -50,6 +50,7 @@ type Client struct {
 	moving  atomic.Bool   // the owner was about to leave
 	goes    atomic.Uint64 // how often hosts were to go on
 	pauses  atomic.Int32  // that are not answered
+	pressed atomic.Bool   // there is something in ahead; stored under exec
 	local   atomic.Uint64 // commands that were answered here for want of an owner
 	array   string        // which it is, from the first welcome on; it belongs to run, as does epoch
 	epoch   uint64        // the highest of an owner of it
@@ -66,7 +67,8 @@ type Client struct {
 	nexuses []*nexus
 	hosts   map[string]*hostWindow // of the nexuses, by initiator
 	last    uint32                 // number of the last nexus, and of the last call
-	out     []item                 // for the writer
+	out     []item                 // for the writer: commands, and the answers to pauses
+	ahead   []item                 // for the writer: all else, which passes commands that it has not begun
 	turns   ring[*nexus]           // those with commands beyond the window
 	hungry  ring[*hostWindow]      // those that may have no more of it
 	placed  uint64                 // number of the last command that had a place in the window

@@ -37,8 +37,9 @@ type clientLink struct {
 	places    [][]byte
 	quit      chan struct{}
 
-	tick   *time.Ticker  // a sign of life is due; of the writer, as is sent
+	tick   *time.Ticker  // a sign of life is due; of the writer, as are sent and spare
 	sent   uint64        // bytes of commands
+	spare  []item        // memory for what goes ahead
 	credit atomic.Uint64 // so many the owner has read
 	more   chan struct{} // it has read more
 }
@@ -180,7 +181,9 @@ func (c *Client) linkDown() {
 		n.turning, n.host.waits, n.host.hungry = false, ring[*nexus]{}, false
 	}
 	clear(c.out)
-	c.turns, c.hungry, c.out = ring[*nexus]{}, ring[*hostWindow]{}, c.out[:0]
+	clear(c.ahead)
+	c.turns, c.hungry, c.out, c.ahead = ring[*nexus]{}, ring[*hostWindow]{}, c.out[:0], c.ahead[:0]
+	c.pressed.Store(false)
 	for slot := range c.flights {
 		if f := &c.flights[slot]; f.task != nil && !f.written.Load() {
 			n := f.n

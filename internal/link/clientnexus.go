@@ -130,8 +130,16 @@ func (n *nexus) Submit(tasks []*scsi.Task) {
 	c.pump()
 }
 
+// send has a message sent that is no command. What is about nexuses and functions goes ahead of the commands that the writer has
+// not begun. The nexus that it is about has none of these that it could concern: they are taken back. Those of others, each of
+// which tells the owner that this node lives, would keep fresh what an end or a function is to stop there.
 func (c *Client) send(it item) {
-	c.out = append(c.out, it)
+	if it.kind == kindPaused {
+		c.out = append(c.out, it)
+	} else {
+		c.ahead = append(c.ahead, it)
+		c.pressed.Store(true)
+	}
 	c.signal()
 }
 

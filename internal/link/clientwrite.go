@@ -29,6 +29,9 @@ func (l *clientLink) write() error {
 		batch := c.out
 		c.out = spare[:0]
 		c.exec.Unlock()
+		if err := l.sendAhead(bw, scratch[:0]); err != nil {
+			return err
+		}
 		for _, it := range batch {
 			if err := l.send(bw, scratch[:0], it); err != nil {
 				return err
@@ -46,6 +49,28 @@ func (l *clientLink) write() error {
 			return err
 		}
 	}
+}
+
+// sendAhead sends what passes commands. What a command needs to be there is sent with it or before:
+// it was queued before the command was.
+func (l *clientLink) sendAhead(bw *bufio.Writer, b []byte) error {
+	c := l.c
+	if !c.pressed.Load() {
+		return nil
+	}
+	c.exec.Lock()
+	batch := c.ahead
+	c.ahead = l.spare[:0]
+	c.pressed.Store(false)
+	c.exec.Unlock()
+	for _, it := range batch {
+		if err := l.send(bw, b, it); err != nil {
+			return err
+		}
+	}
+	clear(batch)
+	l.spare = batch
+	return nil
 }
 
 // patience bounds the next write.
@@ -78,12 +103,18 @@ func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
 // buffer, from where the next call may send it: the owner does not begin before it has that.
 func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 	f := &l.c.flights[it.slot]
-	// Before it is begun, so that it can be taken back meanwhile. A stamp of 0 says nothing of what
-	// is on its way: the end of a session may wait behind the command.
+	// Before it is begun, so that it can be taken back meanwhile, and so that what ends others can
+	// pass it. A stamp of 0 says nothing of what is on its way: such an end may be queued by now.
 	err := l.spend(bw, pieceLen, func() error {
+		if err := l.sendAhead(bw, b); err != nil {
+			return err
+		}
 		_, err := bw.Write(appendPing(b, 0))
 		return err
 	})
+	if err == nil {
+		err = l.sendAhead(bw, b)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package link
 
 import (
 	"bytes"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
@@ -80,5 +82,63 @@ func TestAbortOfAHalfSentWrite(t *testing.T) {
 	}
 	if res := h.Do(scsitest.Command{CDB: scsitest.CDB(0x8A, 0, len(out)/512), Out: out}); res.Status != scsi.StatusGood || !r.content(out) {
 		t.Errorf("the next write ends with %02x, sense %x", res.Status, res.Sense)
+	}
+}
+
+// TestEndsPassCommandsOfOthers: the end of a session, and of a command, waits for no command of
+// another session that the writer has not begun: each of those would say that the node lives, and so
+// keep fresh at the owner what the host has given up.
+func TestEndsPassCommandsOfOthers(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		each int
+	}{{"between two commands", 7 * pieceLen}, {"inside of one", 9 * pieceLen}} {
+		t.Run(row.name, func(t *testing.T) {
+			o := newSlowOwner(t)
+			o.conn.SetReadDeadline(time.Now().Add(patience / 4)) // what waits for credits waits for good
+			o.c.exec.Lock()
+			other := o.c.Target(0).OpenNexus(hostName+"x", hostName+"x,i,0x1", FirstPort(2))
+			for range 2 {
+				other.Submit([]*scsi.Task{{CDB: scsitest.CDB(0x8A, 0, row.each/512), DataOut: [][]byte{make([]byte, row.each)}, Done: func(*scsi.Task) {}}})
+			}
+			o.c.exec.Unlock()
+			buf := make([]byte, maxBody)
+			next := func() (kind, int) {
+				t.Helper()
+				for {
+					k, body, err := readMessage(o.conn, buf)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if k != kindPing && k != kindOpen && k != kindReady {
+						return k, headLen + len(body)
+					}
+				}
+			}
+			skip := func(n int) {
+				t.Helper()
+				if _, err := io.CopyN(io.Discard, o.conn, int64(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k, head := next()
+			if k != kindCommand {
+				t.Fatalf("a message of kind %d instead of a command", k)
+			}
+			skip(7 * pieceLen) // as far as credits go
+			o.c.exec.Lock()
+			o.n.Manage(scsi.AbortTask, 0, 1, func(scsi.TMFResponse) {})
+			o.n.Close(func() {})
+			o.c.exec.Unlock()
+			if row.each > 7*pieceLen {
+				o.conn.Write(appendLong(nil, kindCredit, uint64(head+7*pieceLen)))
+			}
+			skip(row.each - 7*pieceLen + stampLen)
+			for _, want := range []kind{kindManage, kindClose} {
+				if k, _ := next(); k != want {
+					t.Fatalf("a message of kind %d instead of kind %d", k, want)
+				}
+			}
+		})
 	}
 }
