@@ -61,6 +61,8 @@ type ownedNexus struct {
 	id    uint32
 	nexus *scsi.Nexus // nil: it was denied
 	exec  block.Executor
+	// resetting: the word about a reset waits to be sent; guarded by the link's mu.
+	resetting bool
 }
 
 // arrival is a command that is here and not submitted.
@@ -76,6 +78,7 @@ type sending struct {
 	number   uint32
 	response byte
 	limit    time.Duration // of a pause
+	nexus    *ownedNexus   // of a reset
 }
 
 func newServerLink(s *Server, conn, raw net.Conn, g greeting, buf []byte) *serverLink {

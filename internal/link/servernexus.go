@@ -35,13 +35,25 @@ func (l *serverLink) open(body []byte) error {
 	}
 	n.exec.Lock()
 	n.nexus = t.OpenNexus(o.initiator, o.name, o.port)
-	n.nexus.OnReset(func() { l.enqueue(sending{kind: kindReset, number: n.id}) })
+	n.nexus.OnReset(func() { l.reset(n) })
 	if o.again {
 		n.nexus.Missed()
 	}
 	n.exec.Unlock()
 	l.sessions.Add(1)
 	return nil
+}
+
+// reset tells the node that a session ends by a cold reset. One word about it waits at a time, however many resets there are: a
+// node that asks for them need not read. It is called with the executor of the nexus held.
+func (l *serverLink) reset(n *ownedNexus) {
+	l.mu.Lock()
+	waits := n.resetting
+	n.resetting = true
+	l.mu.Unlock()
+	if !waits {
+		l.enqueue(sending{kind: kindReset, number: n.id, nexus: n})
+	}
 }
 
 // denial says why an initiator is not let in: what goes for the owner's own portal goes for those of others.

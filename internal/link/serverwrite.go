@@ -46,6 +46,8 @@ func (l *serverLink) settled(it sending) {
 		l.manages--
 	case kindClosed:
 		l.closing--
+	case kindReset:
+		it.nexus.resetting = false
 	}
 }
 

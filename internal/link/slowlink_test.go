@@ -21,6 +21,43 @@ type pipePeer struct {
 	t    *testing.T
 	conn net.Conn
 	buf  []byte
+	s    *Server
+	l    *serverLink
+	exec *block.Live // the owner's
+}
+
+// untimed is a connection of which no write is ever late.
+type untimed struct{ net.Conn }
+
+func (untimed) SetWriteDeadline(time.Time) error { return nil }
+
+func newPipePeer(t *testing.T) *pipePeer {
+	t.Helper()
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	target, _ := scsitest.NewTarget(exec)
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Ports: 1}, Targets: []*scsi.Target{target}, Secret: []byte(testSecret), times: unhurried})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	here.SetDeadline(time.Now().Add(patience))
+	l := newServerLink(s, there, untimed{there}, greeting{Node: Node{ID: 2, Ports: 1}}, make([]byte, maxBody))
+	if err := s.admit(l); err != nil {
+		t.Fatal(err)
+	}
+	s.addPorts(l.node)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		l.serve()
+	}()
+	t.Cleanup(func() {
+		here.Close()
+		<-over
+		s.Cut()
+	})
+	return &pipePeer{t: t, conn: here, buf: make([]byte, maxBody), s: s, l: l, exec: exec}
 }
 
 func (p *pipePeer) send(b []byte) {
@@ -61,36 +98,13 @@ func (p *pipePeer) data(body []byte) {
 // many wait to be sent.
 func TestCreditBetweenResults(t *testing.T) {
 	const each, reads = 256 << 10, 16
-	exec := block.NewLive()
-	defer exec.Stop()
-	target, _ := scsitest.NewTarget(exec)
-	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Ports: 1}, Targets: []*scsi.Target{target}, Secret: []byte(testSecret), times: unhurried})
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, there := net.Pipe()
-	here.SetDeadline(time.Now().Add(patience))
-	l := newServerLink(s, there, there, greeting{Node: Node{ID: 2, Ports: 1}}, make([]byte, maxBody))
-	if err := s.admit(l); err != nil {
-		t.Fatal(err)
-	}
-	s.addPorts(l.node)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		l.serve()
-	}()
-	defer func() {
-		here.Close()
-		<-over
-		s.Cut()
-	}()
-	p := &pipePeer{t, here, make([]byte, maxBody)}
+	p := newPipePeer(t)
+	l := p.l
 	o := opening{nexus: 1, port: FirstPort(2), initiator: hostName, name: hostName + ",i,0x00023d000001"}
 	p.send(appendEmpty(o.append(nil), kindReady))
 	command := func(h commandHead) {
 		h.nexus = 1
-		p.send(be.AppendUint64(append(h.append(nil), make([]byte, h.out)...), s.clock.now()))
+		p.send(be.AppendUint64(append(h.append(nil), make([]byte, h.out)...), p.s.clock.now()))
 	}
 	// It hears of the unit attentions.
 	for status := byte(scsi.StatusCheckCondition); status != scsi.StatusGood; {
