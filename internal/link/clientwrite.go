@@ -105,7 +105,7 @@ func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 	f := &l.c.flights[it.slot]
 	// Before it is begun, so that it can be taken back meanwhile, and so that what ends others can
 	// pass it. A stamp of 0 says nothing of what is on its way: such an end may be queued by now.
-	err := l.spend(bw, pieceLen, func() error {
+	err := l.spend(bw, func() int { return pieceLen }, func() error {
 		if err := l.sendAhead(bw, b); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 			return err
 		}
 		for len(v) > 0 {
-			err := l.spend(bw, min(len(v), pieceLen), func() error {
+			err := l.spend(bw, func() int { return min(len(v), pieceLen) }, func() error {
 				if l.sent >= l.credit.Load()+creditBytes {
 					return nil
 				}
@@ -160,11 +160,12 @@ func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
 	return err
 }
 
-// spend waits until n more bytes of commands may be on their way. Meanwhile it calls sign as often
-// as the owner is to hear that this node lives: what the owner has read it says behind the result
-// that it sends, and that may take longer than it waits for a node that is silent.
-func (l *clientLink) spend(bw *bufio.Writer, n int, sign func() error) error {
-	for l.sent+uint64(n)+signBytes > l.credit.Load()+creditBytes {
+// spend waits until n more bytes of commands may be on their way, or n is 0. Meanwhile it calls sign
+// as often as the owner is to hear that this node lives: what the owner has read it says behind the
+// result that it sends, and that may take longer than it waits for a node that is silent. A sign may
+// have sent a part of what n counts, or all of it: the next one is of what follows then.
+func (l *clientLink) spend(bw *bufio.Writer, n func() int, sign func() error) error {
+	for n() > 0 && l.sent+uint64(n())+signBytes > l.credit.Load()+creditBytes {
 		l.patience()
 		if err := bw.Flush(); err != nil {
 			return err

@@ -151,16 +151,37 @@ func TestCreditBetweenResults(t *testing.T) {
 // TestSignsOfLife: a node that waits for credits shows that it lives, whether the command that
 // waits has begun or not. The data is not changed by it.
 func TestSignsOfLife(t *testing.T) {
+	head := commandHead{cdb: scsitest.CDB(0x8A, 0, 0)}
+	most := creditBytes - signBytes - len(head.append(nil)) - stampLen // of the data of one command
+	for _, row := range []struct {
+		name  string
+		sizes []int
+		sent  int // as far as the credits go
+	}{
+		{"one vector", []int{9 * pieceLen}, 7 * pieceLen},
+		{"a short vector", []int{most, 3, pieceLen}, most}, // which signs alone use up
+		{"a few bytes left", []int{most, 12}, most},
+	} {
+		t.Run(row.name, func(t *testing.T) { signsOfLife(t, row.sizes, row.sent) })
+	}
+}
+
+func signsOfLife(t *testing.T, sizes []int, sent int) {
 	o := newSlowOwner(t)
 	o.conn.SetReadDeadline(time.Now().Add(patience / 4)) // without them it waits in vain
-	const signs = 5
-	first, second := make([]byte, 7*pieceLen), make([]byte, 9*pieceLen)
-	for i := range second {
-		second[i] = byte(i * 7 >> 3)
+	const signs = 10
+	first, second := make([]byte, 7*pieceLen), []byte(nil)
+	var vectors [][]byte
+	for _, n := range sizes {
+		v := make([]byte, n)
+		for i := range v {
+			v[i] = byte((len(second) + i) * 7 >> 3)
+		}
+		second, vectors = append(second, v...), append(vectors, v)
 	}
-	var tasks []*scsi.Task
-	for _, out := range [][]byte{first, second} {
-		tasks = append(tasks, &scsi.Task{CDB: scsitest.CDB(0x8A, 0, len(out)/512), DataOut: [][]byte{out}, Done: func(*scsi.Task) {}})
+	tasks := []*scsi.Task{
+		{CDB: scsitest.CDB(0x8A, 0, len(first)/512), DataOut: [][]byte{first}, Done: func(*scsi.Task) {}},
+		{CDB: scsitest.CDB(0x8A, 0, len(second)/512), DataOut: vectors, Done: func(*scsi.Task) {}},
 	}
 	o.c.exec.Lock()
 	o.n.Submit(tasks)
@@ -200,7 +221,7 @@ func TestSignsOfLife(t *testing.T) {
 	command(signs)
 	o.conn.Write(appendLong(nil, kindCredit, taken))
 	command(0)
-	got := bytesOf(7*pieceLen + signs) // the pieces that the credits allow
+	got := bytesOf(sent + signs)
 	o.conn.Write(appendLong(nil, kindCredit, taken))
 	got = append(got, bytesOf(len(second)-len(got))...)
 	if bytesOf(stampLen); !bytes.Equal(got, second) {
