@@ -44,9 +44,9 @@ func (s *Server) hide(n *nodeState) {
 		s.accessMu.Lock()
 		defer s.accessMu.Unlock()
 		s.mu.Lock()
-		linked, node := s.links[n.ID] != nil, n.Node
+		l, node := s.links[n.ID], n.Node
 		s.mu.Unlock()
-		if n.shown && !linked {
+		if n.shown && (l == nil || l.isDead()) {
 			n.shown = false
 			s.setAccess(n, node, false)
 		}

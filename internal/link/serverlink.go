@@ -129,10 +129,10 @@ func (l *serverLink) serve() {
 	}
 	l.mu.Unlock()
 	l.batch = nil
+	l.s.hide(l.state) // however long its commands take to end
 	l.closeNexuses()
 	l.outlive()
 	l.s.leave(l)
-	l.s.hide(l.state)
 	l.mu.Lock()
 	err = l.err
 	l.mu.Unlock()
@@ -207,6 +207,13 @@ func (l *serverLink) isDraining() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.draining
+}
+
+// isDead reports whether the link has ended, though what it has brought may not have.
+func (l *serverLink) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
 }
 
 // settle waits until all that is in progress has ended and been sent.

@@ -130,3 +130,20 @@ func TestOneWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenBesideAStuckCommand: the ports of a node that is not linked any more are unavailable
+// also while a command that its link has brought does not end.
+func TestHiddenBesideAStuckCommand(t *testing.T) {
+	limits := unhurried
+	limits.away = time.Millisecond
+	r := newRig(t, limits)
+	write := r.stuck(r.login(hostName).ready())
+	r.cut()
+	r.poll("the state of the port", func() bool { return r.access() == scsi.AccessUnavailable })
+	if write.over() {
+		t.Error("the write has ended, and is at the device")
+	}
+	r.release(r.devs[scsitest.Thin])
+	write.wait()
+	r.linked(true)
+}
