@@ -18,13 +18,15 @@
 // TRANSITION, and so does whatever comes while there is no link, but for what a device server says in that state
 // (transition.go). One that was sent may have been carried out, may be carried out now, or never. It is not answered before
 // that has an end, for a host that is told may write the same blocks by another path. It has when the owner has welcomed this
-// node again, before which it ends all that is left of the former link, or when [holdTime] has passed without a word from it:
-// each command carries the owner's own clock, as the node has heard it last, and the owner begins none for which that is older
-// than [freshTime]. Then the command ends with ABORTED COMMAND, LOGICAL UNIT COMMUNICATION FAILURE, and is not repeated here.
+// node again, before which it ends all that is left of the former link, or when [holdTime] has passed since the end of the link
+// without a word from it: each command carries the owner's own clock, as the node has heard it last, and the owner begins none
+// for which that is older than [freshTime]. Then the command ends with ABORTED COMMAND, LOGICAL UNIT COMMUNICATION FAILURE, and
+// is not repeated here.
 //
 // What a node says is not all that a host goes by: it tries another path as well when its session here ends, or the whole node
-// does. So what was not sent is taken back then, and the owner lets no more than [creditBytes] be on their way: an owner that
-// runs has read them before a host has found another path, and one that does not run finds them too old.
+// does. So what was not sent is taken back then, what was sent in part is revoked, and the owner lets no more than [creditBytes]
+// be on their way: an owner that runs has read them before a host has found another path, and one that does not run finds them
+// too old.
 //
 // # Trust
 //
@@ -95,8 +97,9 @@ const (
 	silentTime = 5 * time.Second        // a link that brings nothing for that long is broken
 	// freshTime is how old the owner's clock may be that a command carries.
 	freshTime = time.Second
-	// holdTime is for how long a command that may have been carried out is held behind the last word of its owner: longer than
-	// the owner needs to find the link broken (silentTime) and to give up an mdisk that does not answer (5 s).
+	// holdTime is for how long a command that may have been carried out is held from when its link is found broken, up to silentTime
+	// behind the owner's last word, or from when the owner says that it is busy: longer than the owner needs to find the link
+	// broken (silentTime) and to give up an mdisk that does not answer (5 s).
 	holdTime = 12 * time.Second
 	// awayTime is for how long the ports of a node stay what they were behind the end of its link: one that links again at
 	// once disturbs nobody else.
