@@ -15,6 +15,10 @@ type pieces struct {
 	scratch []byte             // while a piece is under way; nil while the command waits for memory
 }
 
+// Piecewise implements server.Piecewise: who keeps the unit for itself waits for the command's end. Memory comes back from devices
+// alone, none of which waits for that.
+func (p *pieces) Piecewise() {}
+
 // Release implements server.Continuation.
 func (p *pieces) Release(t *server.Task) {
 	if b := p.scratch; b != nil {

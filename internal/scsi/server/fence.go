@@ -14,8 +14,7 @@ import (
 // units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence, Stop, Unmap and
 // UnmapLeft are called when all requests are with their devices, so that each can be withdrawn there.
 type CopyManager interface {
-	// Fence ends the operations that use the unit and for which verdict has another status than
-	// GOOD: they get that from the unit. w, which may be nil, waits for them.
+	// Fence ends the operations that use the unit and get another status than GOOD from verdict. w, which may be nil, waits for them.
 	Fence(u *Unit, w *Waiter, what Scope, verdict Verdict)
 	// Stop stops the operations that came on an I_T_L nexus that matches and whose command has
 	// ended; those that have a task end with it. w waits for all of them.
@@ -26,8 +25,7 @@ type CopyManager interface {
 	// UnmapLeft ends the unit's parts in operations elsewhere by I_T_L nexuses that match, and that their nexuses see no
 	// longer, or whose nexuses have ended. w waits for what these parts have under way.
 	UnmapLeft(u *Unit, w *Waiter, match func(*ITL) bool)
-	// Drop stops the operations of the I_T_L nexus that have no task any more, and forgets all its
-	// results.
+	// Drop stops the operations of the I_T_L nexus that have no task any more, and forgets all its results.
 	Drop(x *ITL)
 	// Revoke makes the tokens of a unit, or with nil of all, invalid, so that no reference to its
 	// device is left but by operations that run.
@@ -66,6 +64,9 @@ type Outsourced interface {
 	Offload() Offload
 }
 
+// Piecewise is the continuation of a command that may wait for memory, enabled, and then has its device do more.
+type Piecewise interface{ Piecewise() }
+
 // Fence ends the copies that use the unit as verdict says.
 func (u *Unit) Fence(w *Waiter, what Scope, verdict Verdict) {
 	u.t.Flush()
@@ -76,7 +77,9 @@ func (u *Unit) Fence(w *Waiter, what Scope, verdict Verdict) {
 func (u *Unit) Quiet(w *Waiter, except *Task, what Scope, verdict Verdict) {
 	u.Fence(w, what, verdict)
 	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.continuation.(Outsourced); !copies && x != except && x.state.phase.elsewhere() {
+		_, copies := x.state.continuation.(Outsourced)
+		_, pieces := x.state.continuation.(Piecewise)
+		if !copies && x != except && (pieces || x.state.phase.elsewhere()) {
 			w.Await(x)
 		}
 	}
