@@ -1,7 +1,7 @@
 // Handler of ORWRITE. A device combines what comes with what it reads, into memory that nobody is
 // charged for. So a command goes there in pieces, and each needs its part of the memory that VERIFY
 // reads into: that bounds what devices hold for all of them, and initiators take turns. A piece is
-// carried out as one with regard to all others. The command as a whole is not, and need not be:
+// carried out as one with regard to all others. A command of more than one is not, and need not be:
 // like a WRITE of that length.
 
 package sbc
@@ -32,11 +32,15 @@ func OrWrite(t *server.Task) {
 }
 
 // combinePiece submits the next piece. The device has memory of its own, and the scratch memory stands for
-// it. Pieces end where those of the array do, so that each is one record of its log.
+// it. Of more than one, pieces end where those of the array do, so that each is one record of its log.
 func combinePiece(t *server.Task) {
 	const piece = scratch.PieceLen >> block.SectorShift
 	c, r := t.Held().(*combination), t.Request()
-	r.Range = block.Range{Start: c.rest.Start, Count: min(c.rest.Count, piece-c.rest.Start%piece)}
+	n := c.rest.Count
+	if n > piece {
+		n = piece - c.rest.Start%piece
+	}
+	r.Range = block.Range{Start: c.rest.Start, Count: n}
 	r.Data, c.data = sgl.Split(c.data, r.Range.Bytes())
 	t.Submit(combined)
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -324,5 +326,47 @@ func TestOrWriteInPieces(t *testing.T) {
 	}
 	if r.exec.Run(); !ended || k.Status != sam.StatusGood || k.OutTotal != maxTransferBytes {
 		t.Errorf("ended %v with %02x, %d bytes", ended, k.Status, k.OutTotal)
+	}
+}
+
+// TestOrWriteAtOnce: an ORWRITE of at most 256 KiB gets to the device as one request, wherever it begins, so that nothing comes
+// between its blocks. A longer one is cut at multiples of 256 KiB.
+func TestOrWriteAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		first, blocks uint64
+		size          uint32
+		want          []uint64 // sectors of the requests
+	}{
+		{508, 8, 512, []uint64{8}},
+		{511, 2, 512, []uint64{2}},
+		{1, 512, 512, []uint64{512}},
+		{512, 512, 512, []uint64{512}},
+		{63, 64, 4096, []uint64{512}},
+		{511, 513, 512, []uint64{1, 512}},
+		{0, 513, 512, []uint64{512, 1}},
+		{508, 1024, 512, []uint64{4, 512, 508}},
+	} {
+		r := newRig(t, disk(c.size, 1<<17), row(0x8B, 16, OrWrite, server.NeedMedium|server.Writes))
+		b := make([]byte, 16)
+		b[0] = 0x8B
+		binary.BigEndian.PutUint64(b[2:], c.first)
+		binary.BigEndian.PutUint32(b[10:], uint32(c.blocks))
+		k, q := r.send(b, make([]byte, c.blocks*uint64(c.size)))
+		var got []uint64
+		for q != nil {
+			got = append(got, q.Range.Count)
+			if n := uint64(block.VecLen(q.Data)); n != q.Range.Bytes() || n > scratch.PieceLen {
+				t.Fatalf("%d blocks at %d: a request of %v with %d bytes", c.blocks, c.first, q.Range, n)
+			}
+			r.dev.got = nil
+			q.Done(q)
+			r.exec.Run()
+			if q = nil; len(r.dev.got) > 0 {
+				q = r.dev.got[0]
+			}
+		}
+		if !slices.Equal(got, c.want) || k.Status != sam.StatusGood {
+			t.Errorf("%d blocks at %d: requests of %d sectors, want %d; status %02x", c.blocks, c.first, got, c.want, k.Status)
+		}
 	}
 }
