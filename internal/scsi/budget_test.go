@@ -126,3 +126,28 @@ func TestErasureOutlastsTheQueue(t *testing.T) {
 	}
 	r.wants("SANITIZE, when that is aborted", code(f), 0)
 }
+
+// TestStuckWritesKeepNoReads: ORWRITEs that wait for room in a full pool, which reads there do not, keep no VERIFY of another
+// one waiting, nor the other way round.
+func TestStuckWritesKeepNoReads(t *testing.T) {
+	for _, c := range []struct{ stuck, other byte }{{opOrWrite, opVerify}, {opVerify, opOrWrite}} {
+		r := newRig(t)
+		third := r.login("iqn.2026-11.org.example:host-c")
+		r.devs[slowLUN].Hold = true
+		for range hostPieces {
+			r.pieceOf(r.a, slowLUN, c.stuck, 1)
+			r.pieceOf(r.b, slowLUN, c.stuck, 1)
+		}
+		r.soon()
+		same := r.pieceOf(third, scsitest.Thin, c.stuck, 1)
+		other := r.pieceOf(third, scsitest.Thin, c.other, 2*pieceSectors)
+		r.soon()
+		if n := r.devs[slowLUN].Waiting(); n != 2*hostPieces || code(same) != -1 {
+			t.Fatalf("%d commands %02x are with the slow device, and one more is at %08x: they do not have all there is", n, c.stuck, code(same))
+		}
+		r.wants(fmt.Sprintf("%02x beside %02x that wait", c.other, c.stuck), code(other), 0)
+		r.devs[slowLUN].Release(1)
+		r.soon()
+		r.wants("one that waited, when another has ended", code(same), 0)
+	}
+}

@@ -1,6 +1,6 @@
 // Handler of ORWRITE. A device combines what comes with what it reads, into memory that nobody is
-// charged for. So a command goes there in pieces, and each needs its part of the memory that VERIFY
-// reads into: that bounds what devices hold for all of them, and initiators take turns. A piece is
+// charged for. So a command goes there in pieces, and each needs a permit, of as many as VERIFY has pieces
+// of memory: that bounds what devices hold for all of them, and initiators take turns. A piece is
 // carried out as one with regard to all others. A command of more than one is not, and need not be:
 // like a WRITE of that length.
 
@@ -26,13 +26,13 @@ func OrWrite(t *server.Task) {
 		return
 	}
 	r := t.Request()
-	c := &combination{pieces: pieces{task: t, rest: r.Range, start: combinePiece}, data: r.Data}
+	c := &combination{pieces: pieces{task: t, pool: t.Target().Scratch().Combine(), rest: r.Range, start: combinePiece}, data: r.Data}
 	t.Hold(c)
-	t.Target().Scratch().Want(&c.pieces)
+	c.pool.Want(&c.pieces)
 }
 
-// combinePiece submits the next piece. The device has memory of its own, and the scratch memory stands for
-// it. Of more than one, pieces end where those of the array do, so that each is one record of its log.
+// combinePiece submits the next piece. Of more than one, they end where those of the array do, so that
+// each is one record of its log.
 func combinePiece(t *server.Task) {
 	const piece = scratch.PieceLen >> block.SectorShift
 	c, r := t.Held().(*combination), t.Request()

@@ -2,6 +2,7 @@ package sbc
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -10,6 +11,7 @@ import (
 // holds it and wants memory for it. Whoever ends gives that back, or leaves the queue (Release).
 type pieces struct {
 	task    *server.Task
+	pool    *scratch.Pool      // that the memory is of
 	rest    block.Range        // what is not done
 	start   func(*server.Task) // submits the next piece, at the end of which next is called
 	scratch []byte             // while a piece is under way; nil while the command waits for memory
@@ -20,13 +22,13 @@ type pieces struct {
 func (p *pieces) Piecewise() {}
 
 // Release implements server.Continuation.
-func (p *pieces) Release(t *server.Task) {
+func (p *pieces) Release(*server.Task) {
 	if b := p.scratch; b != nil {
 		p.scratch = nil
-		t.Target().Scratch().Give(p, b)
+		p.pool.Give(p, b)
 		return
 	}
-	t.Target().Scratch().Forget(p)
+	p.pool.Forget(p)
 }
 
 // Initiator implements scratch.Borrower.
@@ -47,9 +49,9 @@ func (p *pieces) next() {
 	b := p.scratch
 	p.scratch = nil
 	if p.rest.Count == 0 {
-		p.task.Target().Scratch().Give(p, b)
+		p.pool.Give(p, b)
 		p.task.Good()
 		return
 	}
-	p.task.Target().Scratch().Again(p, b)
+	p.pool.Again(p, b)
 }

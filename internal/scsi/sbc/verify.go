@@ -42,7 +42,7 @@ func Verify(t *server.Task) {
 	if !ok {
 		return
 	}
-	v := &verification{pieces: pieces{task: t, rest: t.Request().Range}}
+	v := &verification{pieces: pieces{task: t, pool: t.Target().Scratch().Compare(), rest: t.Request().Range}}
 	switch {
 	case bytes == 0:
 	case mode == bytchkAll:
@@ -72,7 +72,7 @@ func WriteVerify(t *server.Task) {
 		return
 	}
 	t.Request().Flags = block.FUA // the medium itself is to be verified
-	v := &verification{pieces: pieces{task: t, rest: t.Request().Range}}
+	v := &verification{pieces: pieces{task: t, pool: t.Target().Scratch().Compare(), rest: t.Request().Range}}
 	if mode == bytchkAll {
 		v.data = t.Request().Data
 	}
@@ -87,7 +87,7 @@ func verify(t *server.Task, v *verification) {
 		return
 	}
 	v.start = readPiece
-	t.Target().Scratch().Want(&v.pieces)
+	v.pool.Want(&v.pieces)
 }
 
 // readPiece reads the next piece into the memory that the command has.

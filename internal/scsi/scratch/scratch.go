@@ -1,7 +1,6 @@
-// Package scratch has memory that commands read into for themselves, to compare it, or have their
-// device read into, to combine it. All commands of a target share it: one has a piece at a time and
-// then queues again, so that a long one does not keep others out, and an initiator has at most half
-// of it.
+// Package scratch has memory that commands read into for themselves, to compare it, and counts what they have their device read
+// into, to combine it. All commands of a target share the one or the other: a command has a piece at a time and then queues
+// again, so that a long one does not keep others out, and an initiator has at most half of the pieces.
 package scratch
 
 import "slices"
@@ -21,9 +20,23 @@ type Borrower interface {
 	Start(piece []byte)
 }
 
-// Pool hands out the pieces of a target. Next is the oldest borrower of the initiator that has
+// Pools are the pools of a target. The zero value has nothing lent.
+type Pools struct{ compare, combine Pool }
+
+// Compare returns the pool of commands that read.
+func (p *Pools) Compare() *Pool { return &p.compare }
+
+// Combine returns the pool of commands whose device combines, with memory of its own: these pieces have none. A device may keep
+// them until it has room for what it writes; that does not concern who reads.
+func (p *Pools) Combine() *Pool {
+	p.combine.bare = true
+	return &p.combine
+}
+
+// Pool hands out pieces. Next is the oldest borrower of the initiator that has
 // least. The zero value has nothing lent.
 type Pool struct {
+	bare    bool // pieces are permits: they have no memory
 	free    [][]byte
 	used    int
 	of      []int      // pieces, by number of the initiator
@@ -88,7 +101,10 @@ func (p *Pool) count(initiator uint32) *int {
 
 func (p *Pool) take() []byte {
 	n := len(p.free)
-	if n == 0 {
+	switch {
+	case n == 0 && p.bare:
+		return []byte{}
+	case n == 0:
 		return make([]byte, PieceLen)
 	}
 	piece := p.free[n-1]

@@ -22,14 +22,18 @@ func (r *reader) Start(piece []byte) {
 	r.started(r)
 }
 
-// TestShares holds the law of the pool after random calls: no piece has two readers, no initiator
-// has more than its part, nobody waits for whom there is a piece, and of the initiators that wait,
-// one that has least is served, its oldest reader first.
+// TestShares holds the law of a pool after random calls, whether it has memory or permits: no piece has two readers, no
+// initiator has more than its part, nobody waits for whom there is a piece, and of the initiators that wait, one that has least
+// is served, its oldest reader first.
 func TestShares(t *testing.T) {
 	base := testkit.Seed(t)
 	for seed := base; seed < base+100; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		var p Pool
+		var all Pools
+		p, length := all.Compare(), PieceLen
+		if seed%2 == 1 {
+			p, length = all.Combine(), 0
+		}
 		var waiting, reading []*reader
 		held := map[uint32]int{}
 		queued := 0
@@ -81,8 +85,14 @@ func TestShares(t *testing.T) {
 			}
 			have := map[*byte]bool{}
 			for _, r := range reading {
-				if len(r.piece) != PieceLen || have[&r.piece[0]] {
-					t.Fatalf("seed %d: a piece of %d bytes, with two readers: %v", seed, len(r.piece), have[&r.piece[0]])
+				if r.piece == nil || len(r.piece) != length {
+					t.Fatalf("seed %d: a piece of %d bytes, want %d", seed, len(r.piece), length)
+				}
+				if length == 0 {
+					continue
+				}
+				if have[&r.piece[0]] {
+					t.Fatalf("seed %d: a piece has two readers", seed)
 				}
 				have[&r.piece[0]] = true
 			}

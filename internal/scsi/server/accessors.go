@@ -33,8 +33,8 @@ func (t *Target) ALUA() alua.Groups { return t.groups }
 // Nexuses returns the I_T nexuses, in the order of their logins. They must not be changed.
 func (t *Target) Nexuses() []*Nexus { return t.nexuses }
 
-// Scratch returns the memory that commands read into.
-func (t *Target) Scratch() *scratch.Pool { return &t.scratch }
+// Scratch returns the memory that commands read into, or have their device read into.
+func (t *Target) Scratch() *scratch.Pools { return &t.scratch }
 
 // Target returns the target that the unit is of.
 func (u *Unit) Target() *Target { return u.t }

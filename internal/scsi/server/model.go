@@ -45,7 +45,7 @@ type Target struct {
 
 	arrivals uint64 // tasks received, the number of the last
 	copies   CopyManager
-	scratch  scratch.Pool // of commands that compare
+	scratch  scratch.Pools // of commands that compare, and that combine
 
 	// The batch of requests that the present call collects for one device (device.go).
 	depth     int
