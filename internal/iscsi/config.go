@@ -170,7 +170,7 @@ type Nexus interface {
 	Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse))
 	Close(done func())
 	OnReset(func())
-	CountRemaps(count func() uint64)
+	CountRemaps(count func() uint64, now uint64)
 }
 
 type scsiHandler struct{ *scsi.Target }

@@ -186,7 +186,7 @@ func (n *fakeNexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFRespo
 
 func (n *fakeNexus) OnReset(func()) {}
 
-func (n *fakeNexus) CountRemaps(func() uint64) {}
+func (n *fakeNexus) CountRemaps(func() uint64, uint64) {}
 
 func (n *fakeNexus) Close(done func()) {
 	if n.t.hung && len(n.stuck) > 0 {

@@ -310,7 +310,7 @@ func (p *Portal) normal() (list []*session) {
 func (s *session) open(h *home) {
 	s.home, s.exec, s.nexus = h, h.exec, h.handler.OpenNexus(s.initiator, s.port, s.key.group)
 	s.nexus.OnReset(s.conn.coldReset)
-	s.nexus.CountRemaps(func() uint64 { return s.remaps.Add(1) })
+	s.nexus.CountRemaps(func() uint64 { return s.remaps.Add(1) }, s.remaps.Load())
 }
 
 // catchUp hands over what has waited while the portal was held.

@@ -16,7 +16,7 @@ import (
 )
 
 // within is the time that a test gives what is to succeed.
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx

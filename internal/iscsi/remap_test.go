@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -196,4 +197,56 @@ func TestDataOfAnotherUnit(t *testing.T) {
 		}
 		m.wrote(0, 0)
 	})
+}
+
+// move has the portal's commands carried out by these, one after the other. The host takes the attentions of each.
+func (m *remapRig) move(to ...Handler) {
+	m.t.Helper()
+	for _, h := range to {
+		ctx := within(m.t)
+		if err := m.portal.Hold(ctx, false); err != nil {
+			m.t.Fatal(err)
+		}
+		if err := m.portal.Detach(ctx); err != nil {
+			m.t.Fatal(err)
+		}
+		m.portal.Rehome([]Handler{h}, nil)
+		m.attentions()
+	}
+}
+
+// TestDataOfAnotherUnitAfterAMove: the session has another nexus when its array has moved, or was away, and a write that came before
+// the LUN's unit writes nothing there all the same; one that came later does, as it would have without the move.
+func TestDataOfAnotherUnitAfterAMove(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		t.Run(fmt.Sprintf("away=%v", away), func(t *testing.T) {
+			m := newRemapRig(t, solicitedOnly)
+			to := []Handler{ServedBy(m.tg)}
+			if away {
+				to = []Handler{m.handler(), ServedBy(m.tg)}
+			}
+			early := m.begin(false)
+			earlyTTT := m.r2t()
+			m.remap(0, 1)
+			m.attentions()
+			late := m.begin(false)
+			lateTTT := m.r2t()
+			m.move(to...)
+			m.c.SendData(early, earlyTTT, pattern(fakeBlock, 9), 0, fakeBlock)
+			m.ended(early, false)
+			m.wrote(0, 0)
+			m.c.SendData(late, lateTTT, pattern(fakeBlock, 9), 0, fakeBlock)
+			m.ended(late, true)
+			m.wrote(0, 1)
+			m.remap(1, 0) // the new nexus continues the count
+			m.attentions()
+			early = m.begin(false)
+			earlyTTT = m.r2t()
+			m.remap(0, 1)
+			m.attentions()
+			m.c.SendData(early, earlyTTT, pattern(fakeBlock, 9), 0, fakeBlock)
+			m.ended(early, false)
+			m.wrote(0, 1)
+		})
+	}
 }

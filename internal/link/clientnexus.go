@@ -103,7 +103,7 @@ func (c *Client) openAt(n *nexus) {
 func (n *nexus) OnReset(fn func()) { n.onReset = fn }
 
 // CountRemaps counts nothing: which LUNs a host has the owner alone knows, and takes commands as coming when they reach it.
-func (n *nexus) CountRemaps(func() uint64) {}
+func (n *nexus) CountRemaps(func() uint64, uint64) {}
 
 // Submit forwards tasks, in order, or answers them.
 func (n *nexus) Submit(tasks []*scsi.Task) {

@@ -116,6 +116,7 @@ type Nexus struct {
 	fabric     bool          // its target port is of a fabric that the target does not know
 	onReset    func()        // see OnReset
 	countRemap func() uint64 // see CountRemaps
+	since      uint64        // the count when the nexus was created: nothing from before is meant for its units
 }
 
 // ITL is an I_T_L nexus: what a unit keeps for one nexus.

@@ -29,7 +29,7 @@ func (n *Nexus) receive(t *Task, now int64) {
 	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
 	st.reportTaskAborted, st.countedByCopy = false, false
 	st.itl = n.lookup(t.LUN)
-	if st.itl == nil || n.closed || t.Remaps < st.itl.since {
+	if st.itl == nil || n.closed || t.Remaps < max(st.itl.since, n.since) {
 		st.itl, st.u = nil, nil
 		st.row = n.t.commands.Lookup(t.CDB)
 		if serving := n.t.opt.Serving; serving != nil && !serving() { // another process may have made a unit there

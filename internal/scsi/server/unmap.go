@@ -63,9 +63,9 @@ func (t *Target) Remap(change, ended func()) {
 	w.Less(t)
 }
 
-// CountRemaps has count count every change of the nexus's LUNs from now on, and return the new number. A front end gives Task.Remaps
-// the number of when a command begins to arrive, and may count for one nexus after the other. count is called on the executor.
-func (n *Nexus) CountRemaps(count func() uint64) { n.countRemap = count }
+// CountRemaps has count, called on the executor, count every change of the nexus's LUNs from now on and return the new number. Other
+// changes, of nexuses before it, were now. A front end gives Task.Remaps the number of when a command begins to arrive.
+func (n *Nexus) CountRemaps(count func() uint64, now uint64) { n.countRemap, n.since = count, now }
 
 // remap has the nexuses see what the maps say. w, which may be nil, waits for what they see no longer.
 func (t *Target) remap(w *Waiter) {
