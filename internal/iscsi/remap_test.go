@@ -199,7 +199,7 @@ func TestDataOfAnotherUnit(t *testing.T) {
 	})
 }
 
-// move has the portal's commands carried out by these, one after the other. The host takes the attentions of each.
+// move has the portal's commands carried out by these, one after the other.
 func (m *remapRig) move(to ...Handler) {
 	m.t.Helper()
 	for _, h := range to {
@@ -211,7 +211,6 @@ func (m *remapRig) move(to ...Handler) {
 			m.t.Fatal(err)
 		}
 		m.portal.Rehome([]Handler{h}, nil)
-		m.attentions()
 	}
 }
 
@@ -232,6 +231,7 @@ func TestDataOfAnotherUnitAfterAMove(t *testing.T) {
 			late := m.begin(false)
 			lateTTT := m.r2t()
 			m.move(to...)
+			m.attentions()
 			m.c.SendData(early, earlyTTT, pattern(fakeBlock, 9), 0, fakeBlock)
 			m.ended(early, false)
 			m.wrote(0, 0)
