@@ -44,6 +44,9 @@ const (
 // maxSlots bounds resident and ghost slots together: slot numbers have 31 bits.
 const maxSlots = 1<<31 - 1 - numLists
 
+// MaxResident is how many blocks of one size an Index can hold.
+const MaxResident = maxSlots / 3
+
 // Config describes an Index.
 type Config struct {
 	// Policy decides what is evicted; see [Policies].
@@ -166,8 +169,8 @@ func (cfg *Config) check() error {
 	if cfg.Dirty && cfg.BlockSectors == 0 {
 		return fmt.Errorf("hostcache: dirty sectors need a block size")
 	}
-	if !cfg.Sized && cfg.Capacity > maxSlots/3 {
-		return fmt.Errorf("hostcache: %d blocks are more than the %d an index can hold; use larger blocks", cfg.Capacity, maxSlots/3)
+	if !cfg.Sized && cfg.Capacity > MaxResident {
+		return fmt.Errorf("hostcache: %d blocks are more than the %d an index can hold; use larger blocks", cfg.Capacity, MaxResident)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type content struct {
 	// chains has sectors whose last record is "written".
 	chains   map[hostcache.Slot]map[uint16]chain
 	versions []version
+	free     uint32 // the first of the versions that no chain has, or 0
 }
 
 // chain is what a dirty sector may hold: the versions that were written to its place.
@@ -28,7 +29,8 @@ type chain struct {
 	solid bool
 }
 
-// version is the checksum of a sector as a write left it, and where that of the write before it is in versions, or 0.
+// version is the checksum of a sector as a write left it, and where that of the write before it is in versions, or 0. Of a free one,
+// older is the next one that is free.
 type version struct{ crc, older uint32 }
 
 // base is what a sector was before the first of a chain.
@@ -57,7 +59,7 @@ func (c *content) makeContent(frames uint64, per int) error {
 // block returns the slot of a block, which lies in this frame from now on; None if no cache of ours has such a block or
 // frame. A frame has one block, so there are never more blocks than slots.
 func (c *content) block(k hostcache.Key, frame uint32) hostcache.Slot {
-	if int(frame) >= len(c.slots) || k.Disk() != 0 {
+	if uint64(frame) >= uint64(len(c.slots)) || k.Disk() != 0 {
 		return hostcache.None
 	}
 	if s := c.ix.Lookup(k); s != hostcache.None {
@@ -77,6 +79,9 @@ func (c *content) block(k hostcache.Key, frame uint32) hostcache.Slot {
 // forget makes a block's frame hold nothing.
 func (c *content) forget(s hostcache.Slot) {
 	c.slots[c.frames[s]] = hostcache.None
+	for _, h := range c.chains[s] { // each on its own: order does not matter
+		c.giveBack(h)
+	}
 	delete(c.chains, s)
 	c.ix.Drop(s)
 }
@@ -98,10 +103,29 @@ func (c *content) wrote(s hostcache.Slot, i int, crc uint32, overFlushed bool) {
 		}
 	}
 	h.solid = h.solid || overFlushed
-	c.versions = append(c.versions, version{crc: crc, older: h.newest})
-	h.newest = uint32(len(c.versions) - 1)
+	h.newest = c.version(version{crc: crc, older: h.newest})
 	of[uint16(i)] = h
 	c.ix.SetDirty(s, i, 1)
+}
+
+// version keeps one and returns where.
+func (c *content) version(v version) uint32 {
+	at := c.free
+	if at == 0 {
+		c.versions = append(c.versions, v)
+		return uint32(len(c.versions) - 1)
+	}
+	c.free, c.versions[at] = c.versions[at].older, v
+	return at
+}
+
+// giveBack frees the versions of a chain.
+func (c *content) giveBack(h chain) {
+	oldest := h.newest
+	for c.versions[oldest].older != 0 {
+		oldest = c.versions[oldest].older
+	}
+	c.versions[oldest].older, c.free = c.free, h.newest
 }
 
 // cut ends the chains of sectors: their last record is not that of a write any more.
@@ -111,7 +135,10 @@ func (c *content) cut(s hostcache.Slot, first, n int) {
 		return
 	}
 	for i := first; i < first+n; i++ {
-		delete(of, uint16(i))
+		if h, ok := of[uint16(i)]; ok {
+			c.giveBack(h)
+			delete(of, uint16(i))
+		}
 	}
 	if len(of) == 0 {
 		delete(c.chains, s)

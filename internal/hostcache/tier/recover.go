@@ -212,7 +212,7 @@ func (r *recovery) fetch(n uint64, done func(ok bool)) {
 	o := &op{d: d, mode: freeMode}
 	o.step = func(*op) {
 		if o.flash {
-			r.buf = nil // who knows when the device has done with it
+			r.buf = nil
 		}
 		done(!o.flash)
 	}
@@ -383,8 +383,11 @@ func (r *recovery) ranged(kind byte, g block.Range) {
 			r.cut(s, first, n)
 		}
 	}
+	if r.ix.Len() == 0 {
+		return
+	}
 	first, last := g.Start/per, (g.End()+per-1)/per
-	if last-first <= uint64(r.ix.Len()) {
+	if last-first <= uint64(len(r.slots)) {
 		for b := first; b < last; b++ {
 			if s := r.ix.Lookup(hostcache.MakeKey(0, b)); s != hostcache.None {
 				touch(s)

@@ -50,5 +50,16 @@ func TestStartTakesLittleMemory(t *testing.T) {
 			}
 		}
 	})
+	taken("a sector whose writes were destaged in between, 8 times", written*per, 2, func() {
+		for round := range 8 {
+			for i := range hostcache.Slot(written) {
+				c.cut(i, 0, per)
+				for sector := range per {
+					c.wrote(i, sector, uint32(round), false)
+					c.wrote(i, sector, uint32(round), false)
+				}
+			}
+		}
+	})
 	runtime.KeepAlive(c)
 }

@@ -229,6 +229,9 @@ func (d *Disk) layOut() error {
 	if frames < 16 {
 		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d; give 16 or more, or smaller blocks", size, frames, blockBytes)
 	}
+	if frames > hostcache.MaxResident { // a start has all of them in an index
+		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d, and %d are possible; give larger blocks", size, frames, blockBytes, hostcache.MaxResident)
+	}
 	d.totalFrames, d.spareFrames = frames, int(spare)
 	return d.makeIndex(int64(frames - spare))
 }

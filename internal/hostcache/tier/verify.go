@@ -1,7 +1,6 @@
 package tier
 
 import (
-
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/crc32c"
 	"github.com/arraysim/arraysim/internal/hostcache"
