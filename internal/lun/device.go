@@ -412,7 +412,7 @@ func (d *Device) ended(c *Command) {
 		s = block.Cancelled
 	case s == block.OK && c.unsynced:
 		s = block.Gone
-	case c.syncing && (s == block.Resources || s == block.Unsupported):
+	case c.syncing:
 		s = d.halfDone(c, s)
 	}
 	if s == block.OK && r.Op == block.OpStatus {

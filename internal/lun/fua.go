@@ -76,11 +76,15 @@ func (d *Device) unsaved(c *Command, s block.Status, news bool) bool {
 	return c.syncing && c.losses != d.losses && (news || s == block.OK)
 }
 
-// halfDone returns how a request ends whose command was executed and whose SYNCHRONIZE CACHE the
-// unit did not take, with status s. It may be sent again, unless it would find what it did.
+// halfDone returns how a request ends whose command was executed and whose SYNCHRONIZE CACHE ended
+// with status s. It may be sent again, unless it would find what it did: then s must not say that
+// the unit has not executed it.
 func (d *Device) halfDone(c *Command, s block.Status) block.Status {
-	if d.encode(c, c.req); c.Once {
-		return c.aborted()
+	switch s {
+	case block.Resources, block.Unsupported, block.ReadOnly, block.NoSpace, block.OutOfRange:
+		if d.encode(c, c.req); c.Once {
+			return c.aborted()
+		}
 	}
 	return s
 }

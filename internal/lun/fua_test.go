@@ -167,6 +167,9 @@ func TestSyncThatIsNotTaken(t *testing.T) {
 		"a write, and the unit has no such command": {block.OpWrite, statusCheck, []byte{0x72, 5, 0x20, 0}, block.Unsupported},
 		"a compare and write, busy":                 {block.OpCompareWrite, statusBusy, nil, block.Offline},
 		"a compare and write, no such command":      {block.OpCompareWrite, statusCheck, []byte{0x72, 5, 0x20, 0}, block.Offline},
+		"a compare and write, no space":             {block.OpCompareWrite, statusCheck, []byte{0x72, 7, 0x27, 7}, block.Offline},
+		"a compare and write, write protected":      {block.OpCompareWrite, statusCheck, []byte{0x72, 7, 0x27, 0}, block.Offline},
+		"a compare and write, a medium error":       {block.OpCompareWrite, statusCheck, []byte{0x72, 3, 0x0c, 0}, block.MediumWrite},
 		"an or write, busy":                         {block.OpOrWrite, statusBusy, nil, block.Offline},
 	} {
 		t.Run(name, func(t *testing.T) {
