@@ -101,6 +101,15 @@ func TestFUAWithoutFUA(t *testing.T) {
 	}
 }
 
+// forcedOne is a device over a keeper that has a request with FUA of sector 5, at a unit without FUA, and whether that has ended.
+func forcedOne(op block.Op, sector [][]byte) (d *Device, k *keeper, exec *block.Virtual, r *block.Request, ended *bool) {
+	exec, k, ended = &block.Virtual{}, &keeper{}, new(bool)
+	d = &Device{exec: exec, t: k}
+	r = &block.Request{Op: op, Flags: block.FUA, Range: block.Range{Start: 5, Count: 1}, Data: sector, Compare: sector, Done: func(*block.Request) { *ended = true }}
+	d.Submit([]*block.Request{r})
+	return d, k, exec, r, ended
+}
+
 // TestPowerLossBeforeTheSync: what the unit lost between the two commands of a request with FUA is not reported as
 // saved. It is written again, unless it would find what it did.
 func TestPowerLossBeforeTheSync(t *testing.T) {
@@ -120,14 +129,10 @@ func TestPowerLossBeforeTheSync(t *testing.T) {
 		"a reset that loses nothing":           {block.OpWrite, 0x2904, false, []byte{opSyncCache16}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exec, k := &block.Virtual{}, &keeper{}
-			d := &Device{exec: exec, t: k}
-			ended := false
-			r := &block.Request{Op: row.op, Flags: block.FUA, Range: block.Range{Start: 5, Count: 1}, Data: sector, Compare: sector, Done: func(*block.Request) { ended = true }}
-			d.Submit([]*block.Request{r})
+			d, k, exec, r, ended := forcedOne(row.op, sector)
 			k.answer(exec, 0, statusGood, nil, sector[0])
-			if ended || len(k.got) != 2 || k.got[1].CDB[0] != opSyncCache16 {
-				t.Fatalf("ended %v with %d commands sent", ended, len(k.got))
+			if *ended || len(k.got) != 2 || k.got[1].CDB[0] != opSyncCache16 {
+				t.Fatalf("ended %v with %d commands sent", *ended, len(k.got))
 			}
 			if row.other {
 				d.attention(&Command{Status: statusCheck, Sense: attentionSense(row.asc)})
@@ -137,8 +142,8 @@ func TestPowerLossBeforeTheSync(t *testing.T) {
 			}
 			for i, op := range row.want {
 				exec.RunUntil(exec.Now() + second)
-				if ended || len(k.got) != 3+i || k.got[2+i].CDB[0] != op {
-					t.Fatalf("ended %v with %v after %d commands, the last %x", ended, r.Status, len(k.got), k.got[len(k.got)-1].CDB[0])
+				if *ended || len(k.got) != 3+i || k.got[2+i].CDB[0] != op {
+					t.Fatalf("ended %v with %v after %d commands, the last %x", *ended, r.Status, len(k.got), k.got[len(k.got)-1].CDB[0])
 				}
 				k.answer(exec, 2+i, statusGood, nil, sector[0])
 			}
@@ -146,8 +151,8 @@ func TestPowerLossBeforeTheSync(t *testing.T) {
 			if row.want == nil {
 				want = block.Offline
 			}
-			if !ended || r.Status != want || len(k.got) != 2+len(row.want) {
-				t.Errorf("ended %v with %v after %d commands, want %v", ended, r.Status, len(k.got), want)
+			if !*ended || r.Status != want || len(k.got) != 2+len(row.want) {
+				t.Errorf("ended %v with %v after %d commands, want %v", *ended, r.Status, len(k.got), want)
 			}
 		})
 	}
@@ -173,20 +178,16 @@ func TestSyncThatIsNotTaken(t *testing.T) {
 		"an or write, busy":                         {block.OpOrWrite, statusBusy, nil, block.Offline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exec, k := &block.Virtual{}, &keeper{}
-			d := &Device{exec: exec, t: k}
-			ended := false
-			r := &block.Request{Op: row.op, Flags: block.FUA, Range: block.Range{Start: 5, Count: 1}, Data: sector, Compare: sector, Done: func(*block.Request) { ended = true }}
-			d.Submit([]*block.Request{r})
+			_, k, exec, r, ended := forcedOne(row.op, sector)
 			k.answer(exec, 0, statusGood, nil, nil)
-			for i := 1; !ended && i < 2*maxTries; i++ {
+			for i := 1; !*ended && i < 2*maxTries; i++ {
 				if len(k.got) != i+1 || k.got[i].CDB[0] != opSyncCache16 {
 					t.Fatalf("%d commands are sent, the last %x", len(k.got), k.got[len(k.got)-1].CDB[0])
 				}
 				k.answer(exec, i, row.status, row.sense, nil)
 			}
-			if !ended || r.Status != row.want {
-				t.Errorf("ended %v with %v, want %v", ended, r.Status, row.want)
+			if !*ended || r.Status != row.want {
+				t.Errorf("ended %v with %v, want %v", *ended, r.Status, row.want)
 			}
 		})
 	}
