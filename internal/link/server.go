@@ -369,12 +369,21 @@ func (s *Server) Peers() (out []Peer) {
 	defer s.mu.Unlock()
 	for _, n := range s.nodes {
 		p := Peer{Node: n.Node, Commands: n.commands.Load(), StandsBy: n.standsBy}
-		if l := s.links[n.ID]; l != nil {
+		if l := s.linkOf(n); l != nil {
 			p.Linked, p.Address, p.Sessions = true, l.raw.RemoteAddr().String(), int(l.sessions.Load())
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// linkOf is the link that a node has, or nil. A link that has ended stays in its place until the commands that it has brought
+// have ended, and the node is not linked meanwhile. Preconditions: mu is held.
+func (s *Server) linkOf(n *nodeState) *serverLink {
+	if l := s.links[n.ID]; l != nil && !l.isDead() {
+		return l
+	}
+	return nil
 }
 
 // Emit implements metrics.Source.
@@ -383,7 +392,7 @@ func (s *Server) Emit(e metrics.Emitter) {
 	defer s.mu.Unlock()
 	for _, n := range s.nodes {
 		up := 0.0
-		if s.links[n.ID] != nil {
+		if s.linkOf(n) != nil {
 			up = 1
 		}
 		emitNode(e, n, label(s.nodes, n), up)

@@ -44,9 +44,9 @@ func (s *Server) hide(n *nodeState) {
 		s.accessMu.Lock()
 		defer s.accessMu.Unlock()
 		s.mu.Lock()
-		l, node := s.links[n.ID], n.Node
+		l, node := s.linkOf(n), n.Node
 		s.mu.Unlock()
-		if n.shown && (l == nil || l.isDead()) {
+		if n.shown && l == nil {
 			n.shown = false
 			s.setAccess(n, node, false)
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
@@ -140,6 +142,16 @@ func TestHiddenBesideAStuckCommand(t *testing.T) {
 	write := r.stuck(r.login(hostName).ready())
 	r.cut()
 	r.poll("the state of the port", func() bool { return r.access() == scsi.AccessUnavailable })
+	if p := r.server.Peers()[0]; p.Linked || p.Sessions != 0 || p.Address != "" {
+		t.Errorf("the node is linked: %+v", p)
+	}
+	var s metrics.Snapshot
+	s.Take(0, &sync.Mutex{}, r.server)
+	s.Each(func(f *metrics.Family, labels []string, up float64, _ *metrics.Histogram) {
+		if f == metrics.LinkUp && up != 0 {
+			t.Errorf("%s of %v is %v", f.Name, labels, up)
+		}
+	})
 	if write.over() {
 		t.Error("the write has ended, and is at the device")
 	}
