@@ -62,7 +62,8 @@ func (d *Device) tell(kind block.EventKind) {
 	if kind == block.EventPowerLoss {
 		d.losses++
 	}
-	if kind == block.EventPowerLoss || kind == block.EventGeneration && !d.tracks {
+	// Before the end of Open, which writes what the unit is without the executor, nobody holds anything of it.
+	if d.opened && (kind == block.EventPowerLoss || kind == block.EventGeneration && !d.tracks) {
 		d.touchRange(block.Range{Count: d.info.Sectors}) // nobody can say what has changed
 	}
 	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {

@@ -150,6 +150,34 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	})
 }
 
+// TestNewsBesideOpen: what the unit tells is heard on the executor, while Open writes what the unit is.
+func TestNewsBesideOpen(t *testing.T) {
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	exec.Lock()
+	opened := make(chan *Device, 1)
+	go func() {
+		d, err := Open(exec, &scripted{news: []uint16{0x2900, 0x2800}, blocks: 100}, "lun")
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- d
+	}()
+	time.Sleep(50 * time.Millisecond) // Whoever waited for Open would be in order with it, and hide a race.
+	exec.Unlock()                     // the news is told
+	d := <-opened
+	if t.Failed() {
+		return
+	}
+	var kinds []block.EventKind
+	exec.Lock()
+	d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) })
+	exec.Unlock()
+	if want := []block.EventKind{block.EventPowerLoss, block.EventGeneration}; !slices.Equal(kinds, want) {
+		t.Errorf("the first listener hears %v, want %v", kinds, want)
+	}
+}
+
 // TestQuestionsHaveAnEnd: what Open, a fence and a witness wait for does not wait for good.
 func TestQuestionsHaveAnEnd(t *testing.T) {
 	s := &scripted{blocks: 100}
