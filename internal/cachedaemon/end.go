@@ -104,6 +104,7 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 		}
 		switch {
 		case silent < silentLooks:
+		case unanswered > 0 && unanswered < heldLooks: // the answer that is late may tell of progress
 		case unanswered >= heldLooks:
 			return fmt.Errorf("%w: the cache's executor is held for %v; what is dirty stays on the flash, and the next start with it continues",
 				errHangs, time.Duration(unanswered)*lookEvery)

@@ -65,7 +65,7 @@ func TestStopBesideASilentLUN(t *testing.T) {
 	if look(silentLooks - 1) {
 		t.Fatalf("it does not wait behind progress: %v", end())
 	}
-	look(3)
+	look(silentLooks)
 	err := end()
 	if !errors.Is(err, errHangs) || !strings.Contains(err.Error(), d.info().Name) || !strings.Contains(err.Error(), fmt.Sprint(2*4096, " bytes of dirty data stay on the flash")) {
 		t.Errorf("it ends with %v", err)
@@ -81,9 +81,12 @@ func TestStopBesideALateAnswer(t *testing.T) {
 		t.Fatalf("it does not wait: %v", end())
 	}
 	d.exec.Lock()
-	look(heldLooks - 1)
-	err := end()
+	if look(1) {
+		t.Fatalf("it does not wait for an answer that is late: %v", end())
+	}
 	d.exec.Unlock()
+	look(heldLooks)
+	err := end()
 	if !errors.Is(err, errHangs) || strings.Contains(err.Error(), "executor is held") || !strings.Contains(err.Error(), fmt.Sprint(4096, " bytes of dirty data stay on the flash")) {
 		t.Errorf("it ends with %v", err)
 	}
