@@ -364,6 +364,11 @@ def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> N
     with Daemon(SMALL, "below") as array, Daemon(lent, "lent") as peer:
         options = ["--peer", f"p={peer.url(0)}", "--peer-timeout", "2s"]
         with HostCache(array, "write_back+1", *options) as cache:
+            # It joins in the background. On a busy machine it may be lost already: two seconds are not long.
+            deadline = time.monotonic() + 60
+            while (s := cache.stats()["state"])["Peers"] != ["p"] and s["LostPeers"] != ["p"]:
+                assert time.monotonic() < deadline, s
+                time.sleep(0.05)
             arrays.write(cache, 0, 0, data, tmp_path)
             assert peer.proc is not None
             freeze(peer.proc.pid)

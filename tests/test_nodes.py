@@ -190,7 +190,8 @@ def test_owner_dies_and_comes_back(nodes: Nodes) -> None:
         assert len(s.good(0, READ, room=512)) == 512
         assert groups(s) == before
     m = nodes.other.metrics()
-    assert m.sum("link_connects_total") == 2
+    # A node that had no processor for longer than a link is patient connects once more.
+    assert m.sum("link_connects_total") >= 2
     assert m.sum("link_transition_answers_total") >= 3
 
 

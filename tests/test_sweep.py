@@ -50,9 +50,13 @@ def process(*args: object) -> Iterator[subprocess.Popen[bytes]]:
         p.wait()
 
 
-def rows(folder: Path) -> int:
-    """Return how many rows the folder has."""
-    files = list(folder.glob("rows-*.parquet"))
+def parts(folder: Path) -> list[Path]:
+    """Return the files of rows that the folder has."""
+    return list(folder.glob("rows-*.parquet"))
+
+
+def rows(files: list[Path]) -> int:
+    """Return how many rows the files have."""
     if not files:
         return 0
     return duckdb.sql(f"select count(*) from read_parquet({[str(f) for f in files]})").fetchall()[0][0]
@@ -92,13 +96,14 @@ def test_a_worker_dies(tmp_path: Path, crew: Crew, points: int) -> None:
     file, all_rows, total = plan(tmp_path, points), tmp_path / "rows", 20 * points
     with process(sys.executable, REPO / "scripts" / "dask_sweep.py", file, all_rows, "--scheduler", crew.address,
                  "--shards", 20, "--arraysim", binary(), "--merge", tmp_path / "all.parquet") as sweep:  # fmt: skip
-        for _ in range(6000):
-            if rows(all_rows) > 0 or sweep.poll() is not None:
+        for _ in range(60000):  # no question to duckdb, whose first one imports it: the sweep would end meanwhile
+            if parts(all_rows) or sweep.poll() is not None:
                 break
-            time.sleep(0.1)
-        before = rows(all_rows)
-        assert 0 < before < total, f"{before} rows were there when the worker was to be killed"
+            time.sleep(0.01)
+        there = parts(all_rows)
         os.kill(crew.workers.pop().pid, signal.SIGKILL)  # and not what it has started
+        before = rows(there)
+        assert 0 < before < total, f"{before} rows were there when the worker was killed"
         assert sweep.wait(3600) == 0
     check(tmp_path, file, all_rows, total)
 
@@ -217,16 +222,16 @@ def test_a_killed_run_leaves_whole_rows(tmp_path: Path) -> None:
     for n in range(3):
         with process(*command) as p:
             for _ in range(3000):
-                if rows(all_rows) > seen or p.poll() is not None:
+                if rows(parts(all_rows)) > seen or p.poll() is not None:
                     break
                 time.sleep(0.02 * (n + 1))
-        assert rows(all_rows) >= seen, "rows were lost"
-        seen = rows(all_rows)
+        assert rows(parts(all_rows)) >= seen, "rows were lost"
+        seen = rows(parts(all_rows))
     out = run([*command, "--json"], timeout=600)
     said = json.loads(out.stdout)
     assert said["before"] == seen and said["before"] + said["ran"] == 400
     run([*command[:-1], "--merge", str(tmp_path / "all.parquet")])
-    assert rows(all_rows) == 400
+    assert rows(parts(all_rows)) == 400
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import (
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 const testTarget = "iqn.2026-01.io.arraysim:test"
@@ -34,7 +35,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, exec: block.NewLive()}
 	t.Cleanup(r.exec.Stop)
 	r.target, _ = scsitest.NewTarget(r.exec)
-	r.serve("127.0.0.1:0")
+	r.serve(testkit.Loopback() + ":0") // TestRestart listens there again
 	t.Cleanup(r.stop)
 	file := filepath.Join(t.TempDir(), "settings.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "arrays:\n  default: {portal: \"%s\"}\n  other: {portal: \"%[1]s\", target: \"%s\", initiator: \"iqn.2026-01.host:other\"}\n", r.addr, testTarget), 0o600); err != nil {

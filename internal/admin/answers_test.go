@@ -97,13 +97,18 @@ func TestAnswersAreReadPromptly(t *testing.T) {
 func TestBoundedAnswers(t *testing.T) {
 	const patience = 5 * time.Minute // on a busy machine
 	release, now, most := make(chan struct{}), atomic.Int32{}, atomic.Int32{}
+	first, releaseFirst := atomic.Pointer[string]{}, make(chan struct{}) // the path of who is computed first
 	answer := make([]byte, unreadable)
 	b := newBounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
-		<-release
+		if first.CompareAndSwap(nil, &r.URL.Path) {
+			<-releaseFirst
+		} else {
+			<-release
+		}
 		_, _ = w.Write(answer)
 	}))
 	if b.maxUnread != maxUnread {
@@ -111,25 +116,31 @@ func TestBoundedAnswers(t *testing.T) {
 	}
 	b.patience, b.maxUnread = patience, unreadable*5/2
 	address := serveOn(t, promptly(b, patience))
-	status := func(nc net.Conn) int {
+	heard := func(nc net.Conn) *http.Response {
 		_ = nc.SetReadDeadline(time.Now().Add(patience))
 		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp.StatusCode
+		return resp
 	}
-	var asked []net.Conn
-	for range computing + inLine {
-		asked = append(asked, ask(t, "tcp", address, "/"))
+	asked := map[string]net.Conn{}
+	for i := range computing + inLine {
+		path := fmt.Sprint("/", i)
+		asked[path] = ask(t, "tcp", address, path)
 	}
-	for deadline := time.Now().Add(patience); len(b.line) < computing+inLine; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(b.line) < computing+inLine || now.Load() < computing; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d are in line", len(b.line))
+			t.Fatalf("%d are in line, and %d computed", len(b.line), now.Load())
 		}
 	}
-	if code := status(ask(t, "tcp", address, "/")); code != http.StatusServiceUnavailable {
+	if code := heard(ask(t, "tcp", address, "/")).StatusCode; code != http.StatusServiceUnavailable {
 		t.Errorf("one more than may wait gets %d", code)
+	}
+	close(releaseFirst)
+	oldest := heard(asked[*first.Load()]) // it has begun before there is another one, which would have it cut
+	if oldest.StatusCode != http.StatusOK {
+		t.Errorf("the first one hears %d", oldest.StatusCode)
 	}
 	close(release)
 	for deadline := time.Now().Add(patience); len(b.line) > 0; time.Sleep(time.Millisecond) {
@@ -154,8 +165,8 @@ func TestBoundedAnswers(t *testing.T) {
 			t.Fatalf("%d answers of %d bytes are kept for nobody", kept, bytes)
 		}
 	}
-	if code := status(asked[0]); code != http.StatusOK { // its first bytes had gone
-		t.Errorf("the first one hears %d", code)
+	if n, err := io.Copy(io.Discard, oldest.Body); err == nil {
+		t.Errorf("the oldest answer is whole: %d bytes", n)
 	}
 }
 

@@ -122,7 +122,13 @@ func TestDeleteVolume(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "is exported as LUN 77"},
-		{"dirty", func(name string) { r.write(name, 0, make([]byte, 4096)) }, "has 4 KiB of dirty data"},
+		{"dirty", func(name string) {
+			bandwidth := Size(1 << 10) // a busy machine may look at the volume late
+			if _, err := r.ChangeMdisk(ctx, "slow", "m0", MdiskChange{Bandwidth: &bandwidth}); err != nil {
+				t.Fatal(err)
+			}
+			r.write(name, 0, make([]byte, 4096))
+		}, "has 4 KiB of dirty data"},
 	} {
 		if _, err := r.CreateVolume(ctx, NewVolume{Name: row.name, Pool: "slow", Size: 1 << 20}); err != nil {
 			t.Fatal(err)

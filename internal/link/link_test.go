@@ -138,35 +138,24 @@ func TestNodeComesAndGoes(t *testing.T) {
 func TestNothingLandsBehindAnAnswer(t *testing.T) {
 	r := newRig(t, unhurried)
 	h := r.login(hostName).ready()
-	d := r.devs[scsitest.Thin]
-	const late = 300 * time.Millisecond
-	r.exec.Lock()
-	d.Late = int64(late) // no abort reaches it
-	r.exec.Unlock()
-	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: bytes.Repeat([]byte{0xAA}, 512)})
-	writes := func() int {
-		r.exec.Lock()
-		defer r.exec.Unlock()
-		return d.Seen[block.OpWrite]
-	}
-	r.poll("the write at the device", func() bool { return writes() == 1 })
+	write := r.stuck(h)
 	r.cut()
-	for !write.over() {
-		time.Sleep(time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // in which a wrong answer comes
+	if write.over() {
+		t.Error("the write is answered, and is at the device")
 	}
-	r.exec.Lock()
-	landed := d.Data[5*512] == 0xAA
-	d.Late = 0
-	r.exec.Unlock()
+	r.release(r.devs[scsitest.Thin])
 	if c := code(write.wait()); c != 0x0B0800 {
 		t.Fatalf("the write ended with %06x, want 0B0800", c)
 	}
-	if !landed {
+	if !r.landed() {
 		t.Fatal("the write was answered, and then it landed")
 	}
 	r.linked(true)
 	h.expect(again(0x062907)...)
-	if n := writes(); n != 1 {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	if n := r.devs[scsitest.Thin].Seen[block.OpWrite]; n != 1 {
 		t.Fatalf("the device saw %d writes", n)
 	}
 }

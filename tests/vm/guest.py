@@ -286,8 +286,14 @@ class Disk:
         return (self.sysfs / "scsi_disk" / self.address / name).read_text().strip()
 
     def be_patient(self) -> None:
-        """Give commands longer than half a minute: a busy host may take the guest's processors away for long."""
+        """Wait until the kernel has probed it; give commands longer than half a minute.
+
+        A busy host may take the guest's processors away for long. The kernel looks for partitions behind the link
+        "bdi", and logs each of these reads that fails because the disk has been removed meanwhile. It holds the
+        device's lock for as long, and so a rescan waits for it.
+        """
         _ = self.sd
+        (self.sysfs / "rescan").write_text("1")
         (self.sysfs / "timeout").write_text("180")
 
     @property

@@ -60,8 +60,11 @@ def create(name: str, lun: int | str, size: int = SIZE, block_size: int = 512) -
 @pytest.fixture(scope="module")
 def disks(runner: subprocess.Popen[bytes]) -> Iterator[list[Disk]]:
     """Three LUNs as disks of tcm_loop."""
+    names = ["a", "b", "native"]
     made = [create("a", 0), create("b", 1), create("native", 2, block_size=4096)]
-    with looped(NAA, ["a", "b", "native"], *made, subtype="arraysim") as found:
+    # Commands outlast two starts of the array, each of which may take half a minute on a busy machine.
+    made += [f"{STORES}/{name} set attribute cmd_time_out=300" for name in names]
+    with looped(NAA, names, *made, subtype="arraysim") as found:
         yield found
 
 
