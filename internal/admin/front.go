@@ -86,9 +86,13 @@ func (f *front) serve(firstPort int, fail func(error)) {
 		return
 	}
 	f.serves = true
-	for i, l := range f.ports {
+	var loops []func() error
+	for i, l := range f.ports { // all of them before a host asks for them
+		loops = append(loops, f.portal.AddPort(l, uint16(firstPort+i)))
+	}
+	for _, serve := range loops {
 		f.loops.Go(func() {
-			if err := f.portal.ServePort(l, uint16(firstPort+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
+			if err := serve(); err != nil && !errors.Is(err, iscsi.ErrClosed) {
 				f.mu.Lock()
 				fail := f.fail
 				f.mu.Unlock()

@@ -104,19 +104,27 @@ func (p *Portal) Serve(l net.Listener) error { return p.ServePort(l, 1) }
 // ServePort accepts connections from l until Shutdown, which closes l. Several
 // listeners may be served at a time. Those of one group are one target port to SCSI;
 // group is the portal group tag and the relative target port identifier, from 1.
-func (p *Portal) ServePort(l net.Listener, group uint16) error {
+func (p *Portal) ServePort(l net.Listener, group uint16) error { return p.AddPort(l, group)() }
+
+// AddPort is ServePort in two steps: discovery shows the address as soon as it returns, and serve accepts connections. So
+// whoever adds all addresses first shows no host only some of them.
+func (p *Portal) AddPort(l net.Listener, group uint16) (serve func() error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closing {
-		p.mu.Unlock()
 		l.Close()
-		return ErrClosed
+		return func() error { return ErrClosed }
 	}
 	if len(p.listeners) == 0 {
 		p.wg.Go(p.ticker)
 	}
 	p.listeners = append(p.listeners, listener{l, group})
 	slices.SortStableFunc(p.listeners, func(a, b listener) int { return int(a.group) - int(b.group) })
-	p.mu.Unlock()
+	return func() error { return p.accept(l, group) }
+}
+
+// accept starts connections until Shutdown.
+func (p *Portal) accept(l net.Listener, group uint16) error {
 	for {
 		nc, err := l.Accept()
 		if err != nil {

@@ -8,6 +8,29 @@ import (
 	"time"
 )
 
+// TestPortalsAreShownTogether: discovery shows a portal that has been added, also if it serves only later.
+func TestPortalsAreShownTogether(t *testing.T) {
+	r := newRig(t, nil)
+	r.login(nil) // the first portal listens
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := r.portal.AddPort(l, 2)
+	c, err := NewClient(r.dial(), ClientConfig{Initiator: testInitiator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.SendTargets()
+	if want := []string{r.addr + ",1", l.Addr().String() + ",2"}; err != nil || len(got) != 1 || !slices.Equal(got[0].Addresses, want) {
+		t.Errorf("discovery says %v, %v, want %v", got, err, want)
+	}
+	l.Close()
+	if err := serve(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a portal whose listener is closed: %v", err)
+	}
+}
+
 // Two network portals of one target, the second on IPv6 where the machine has it:
 // discovery tells of both, and they are two target ports.
 func TestTwoPortals(t *testing.T) {
@@ -20,11 +43,12 @@ func TestTwoPortals(t *testing.T) {
 	}
 	second := l.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- r.portal.ServePort(l, 2) }()
+	serve := r.portal.AddPort(l, 2)
+	go func() { served <- serve() }()
 	t.Cleanup(func() {
 		l.Close()
 		if err := <-served; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("ServePort: %v", err)
+			t.Errorf("the second portal: %v", err)
 		}
 	})
 
@@ -114,7 +138,8 @@ func TestLoopbackIsNotForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- r.portal.ServePort(l, 2) }()
+	serve := r.portal.AddPort(l, 2)
+	go func() { served <- serve() }()
 	t.Cleanup(func() {
 		l.Close()
 		<-served
