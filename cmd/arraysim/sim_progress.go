@@ -57,7 +57,9 @@ func (m *runBar) Advance(done int, now time.Duration) {
 }
 
 // End implements experiment.Meter.
-func (m *runBar) End() {
-	m.bar.SetCurrent(runSteps)
+func (m *runBar) End(ended bool) {
+	if ended {
+		m.bar.SetCurrent(runSteps)
+	}
 	m.bar.Abort(false)
 }

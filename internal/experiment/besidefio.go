@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -78,13 +79,18 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 		}
 		simulated[ran[i].Name] = &answers{bound: array.Bytes(l.IO)}
 	}
-	w.Attach = func(_ *sim.Scenario, r *sim.Run) (func() error, error) {
+	w.Attach = func(_ *sim.Scenario, r *sim.Run) (func(bool) error, error) {
 		r.Watch(func(x sim.IO) { simulated[x.Host].add(&x) }) // a job of fio is a host of the scenario
-		return func() error { return nil }, nil
+		return func(bool) error { return nil }, nil
 	}
-	if runs, err := w.Run(ctx, []*sim.Scenario{s}); err != nil {
+	runs, err := w.Run(ctx, []*sim.Scenario{s})
+	switch {
+	case err != nil:
 		return nil, nil, err
-	} else if now, _ := runs[0].Time(); ctx.Err() != nil {
+	case runs[0] == nil:
+		return nil, nil, errors.New("interrupted before the simulation began")
+	case !runs[0].Ended():
+		now, _ := runs[0].Time()
 		return nil, nil, fmt.Errorf("interrupted at %s of simulated time", time.Duration(now))
 	}
 	intervals, err := fioIntervals(ran)

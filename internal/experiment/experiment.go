@@ -125,6 +125,16 @@ func (c *Choice) Expected(s *sim.Scenario) []sim.Expect {
 	return out
 }
 
+// Begun leaves out of a grid what has no run, because it was interrupted before.
+func Begun(grid []*sim.Scenario, runs []*sim.Run) (begun []*sim.Scenario, those []*sim.Run) {
+	for i, r := range runs {
+		if r != nil {
+			begun, those = append(begun, grid[i]), append(those, r)
+		}
+	}
+	return begun, those
+}
+
 // Compare holds the runs of a grid to expectations.
 func Compare(expect []sim.Expect, grid []*sim.Scenario, runs []*sim.Run) []sim.Outcome {
 	return sim.Compare(expect, byCase(grid, runs))
@@ -177,9 +187,13 @@ func Folder(dir string, runs int, s *sim.Scenario) string {
 	}, s.Name))
 }
 
-// WriteOutputs writes the counters, event log, report and time series of each run into its folder.
+// WriteOutputs writes the counters, event log, report and time series of each run into its folder. A run that did not end
+// writes nothing, so that the files there are those of one whole run.
 func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
 	for i, r := range runs {
+		if r == nil || !r.Ended() {
+			continue
+		}
 		at := Folder(dir, len(runs), grid[i])
 		if err := os.MkdirAll(at, 0o777); err != nil {
 			return fmt.Errorf("output: %w", err)

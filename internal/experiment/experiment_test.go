@@ -87,7 +87,7 @@ type counted struct {
 }
 
 func (c *counted) Advance(done int, now time.Duration) { c.last, c.now = max(c.last, done), now }
-func (c *counted) End()                                { c.ended = true }
+func (c *counted) End(ended bool)                      { c.ended = ended }
 
 func TestWorkRunsAndCompares(t *testing.T) {
 	s := load(t, "small.yaml", small)
@@ -136,18 +136,15 @@ func TestWorkEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	runs, err := Work{}.Run(ctx, []*sim.Scenario{s})
-	if err != nil || len(runs) != 1 {
-		t.Fatalf("interrupted: %v, %v", runs, err)
-	}
-	if now, _ := runs[0].Time(); now != 0 {
-		t.Errorf("it ran to %d", now)
+	if err != nil || len(runs) != 1 || runs[0] != nil {
+		t.Fatalf("interrupted before it began: %v, %v", runs, err)
 	}
 	broken := errors.New("no space")
-	w := Work{Attach: func(s *sim.Scenario, _ *sim.Run) (func() error, error) {
+	w := Work{Attach: func(s *sim.Scenario, _ *sim.Run) (func(bool) error, error) {
 		if s.Name == "two" {
 			return nil, broken
 		}
-		return func() error { return nil }, nil
+		return func(bool) error { return nil }, nil
 	}}
 	grid, err := (&Choice{}).Grid(s)
 	if err != nil {
@@ -158,6 +155,62 @@ func TestWorkEnds(t *testing.T) {
 	}
 	if _, err := NewIOLog([]string{"csv"}, nil); err == nil {
 		t.Error("a form that there is not is taken")
+	}
+}
+
+// TestInterrupted: what an earlier grid left stays but for the runs that ended, those that had not begun are nil, and no file is
+// left half-written.
+func TestInterrupted(t *testing.T) {
+	s := load(t, "small.yaml", strings.Replace(small, "{name: one}, {name: two,", "{name: zero, set: {until: 1s}}, {name: one}, {name: two,", 1))
+	grid, err := (&Choice{}).Grid(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := []string{"counters.parquet", "esxtop.csv", "io.fio", "io_lat.1.log", "report.txt", "result.json", "volumes.csv"}
+	for _, c := range grid {
+		at := Folder(dir, len(grid), c)
+		if err := os.Mkdir(at, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(at, f), []byte("earlier"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rec := &Recording{Interval: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	log, err := NewIOLog([]string{"fio"}, rec.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupt := func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
+		if s.Name == "one" {
+			r.Every(1e9, func(int64) { cancel() })
+		}
+		return func(bool) error { return nil }, nil
+	}
+	runs, err := Work{Jobs: 1, Attach: Together([]Attachment{rec.Attach, log.Attach, interrupt})}.Run(ctx, grid)
+	if err != nil || len(runs) != 3 || !runs[0].Ended() || runs[1] == nil || runs[1].Ended() || runs[2] != nil {
+		t.Fatalf("interrupted in the second of three runs: %v, %v", runs, err)
+	}
+	if err := WriteOutputs(dir, grid, runs); err != nil {
+		t.Fatal(err)
+	}
+	if begun, those := Begun(grid, runs); len(begun) != 2 || len(those) != 2 || begun[1].Name != "one" {
+		t.Errorf("the runs that had begun are %q", names(begun))
+	}
+	for i, c := range grid {
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(dir, c.Name, f))
+			if err != nil || (string(b) == "earlier") != (i > 0) {
+				t.Errorf("%s of %s: %.20q, %v", f, c.Name, b, err)
+			}
+		}
+	}
+	if parts, err := filepath.Glob(filepath.Join(dir, "*", "*.part")); err != nil || len(parts) > 0 {
+		t.Errorf("left behind: %q, %v", parts, err)
 	}
 }
 

@@ -33,8 +33,8 @@ func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	return &IOLog{forms, dir}, nil
 }
 
-// Attach begins to log r; done writes the files.
-func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
+// Attach begins to log r; done writes the files of a run that ended.
+func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(ended bool) error, err error) {
 	dir := l.dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
@@ -54,7 +54,10 @@ func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err erro
 		}
 		all = append(all, trace.Request{Record: trace.Record{Time: x.Issued, Op: op, Disk: n, Offset: x.Offset, Length: uint32(x.Bytes)}, Latency: x.Done - x.Issued})
 	})
-	return func() error {
+	return func(ended bool) error {
+		if !ended {
+			return nil
+		}
 		write := func(name string, fn func(io.Writer) error) error {
 			if err := tidy.Replace(filepath.Join(dir, name), fn); err != nil {
 				return fmt.Errorf("output: %w", err)

@@ -26,15 +26,15 @@ type Work struct {
 type Meter interface {
 	// Advance says that so many thousandths are done, and how far the run's own time is.
 	Advance(done int, now time.Duration)
-	// End says that the run has ended well.
-	End()
+	// End says that the run is over: at its end, or cut off before it.
+	End(ended bool)
 }
 
 // steps are the parts of a run that a Meter knows.
 const steps = 1000
 
 // Run carries out all scenarios and returns the runs in their order. One that fails ends the others. When ctx ends, so do
-// the runs, where they are: they are returned, too.
+// the runs, where they are: they are returned, too, and nil for each that had not begun.
 func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error) {
 	jobs := w.Jobs
 	if jobs <= 0 {
@@ -48,7 +48,7 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	var wg sync.WaitGroup
 	for range min(jobs, len(grid)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(grid)); i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < int64(len(grid)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				if runs[i], errs[i] = w.one(ctx, grid[i]); errs[i] != nil {
 					errs[i] = fmt.Errorf("%s: %w", grid[i].Name, errs[i])
 					stop()
@@ -76,11 +76,12 @@ func (w Work) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) 
 		if failed != nil {
 			return nil, failed
 		}
-		defer func() { err = errors.Join(err, done()) }()
+		defer func() { err = errors.Join(err, done(r.Ended())) }()
 	}
 	var meter Meter
 	if w.Meter != nil {
 		meter = w.Meter(s)
+		defer func() { meter.End(r.Ended()) }()
 	}
 	slice := int64(10e6)
 	for ctx.Err() == nil {
@@ -109,35 +110,34 @@ func (w Work) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) 
 	if err := r.Problem(); err != nil {
 		return nil, err
 	}
-	if meter != nil {
-		meter.End()
-	}
 	return r, nil
 }
 
-// Attachment watches a run from its beginning; what it returns ends that.
-type Attachment func(*sim.Scenario, *sim.Run) (func() error, error)
+// Attachment watches a run from its beginning. Done ends that: ended tells whether the run came to its end. If not, what an
+// earlier run left stays as it is.
+type Attachment func(*sim.Scenario, *sim.Run) (done func(ended bool) error, err error)
 
 // Together is several of them, nil if there is none.
 func Together(all []Attachment) Attachment {
 	if len(all) == 0 {
 		return nil
 	}
-	return func(s *sim.Scenario, r *sim.Run) (func() error, error) {
-		var ends []func() error
+	return func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
+		var ends []func(bool) error
+		endAll := func(ended bool) error {
+			var errs []error
+			for _, end := range ends {
+				errs = append(errs, end(ended))
+			}
+			return errors.Join(errs...)
+		}
 		for _, a := range all {
 			end, err := a(s, r)
 			if err != nil {
-				return nil, err
+				return nil, errors.Join(err, endAll(false))
 			}
 			ends = append(ends, end)
 		}
-		return func() error {
-			var errs []error
-			for _, end := range ends {
-				errs = append(errs, end())
-			}
-			return errors.Join(errs...)
-		}, nil
+		return endAll, nil
 	}
 }

@@ -24,8 +24,8 @@ type VirtualConfig struct {
 	Depth    int
 	Speed    float64
 	ReadOnly bool
-	// Attach, if it is there, is called with the run before it begins; done when it has ended.
-	Attach func(*sim.Scenario, *sim.Run) (done func() error, err error)
+	// Attach, if it is there, is called with the run before it begins; done when it is over, at its end or before.
+	Attach func(*sim.Scenario, *sim.Run) (done func(ended bool) error, err error)
 }
 
 const defaultVolume = 256 << 30
@@ -45,7 +45,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 	if err != nil {
 		return nil, nil, err
 	}
-	done := func() error { return nil }
+	done := func(bool) error { return nil }
 	if cfg.Attach != nil {
 		if done, err = cfg.Attach(s, r); err != nil {
 			return nil, nil, err
@@ -61,7 +61,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 	if out.Errors > 0 {
 		out.FirstError = errors.New("the array refused it; see the run's counters")
 	}
-	return out, r, errors.Join(r.Problem(), done())
+	return out, r, errors.Join(r.Problem(), done(r.Ended()))
 }
 
 func (cfg *VirtualConfig) scenario() (*sim.Scenario, error) {

@@ -61,7 +61,7 @@ func (r *Run) Finish() {
 		return
 	}
 	if r.end < 0 {
-		r.end = r.now()
+		r.end, r.cut = r.now(), true
 	}
 	r.series.finish(r)
 	r.finishCaches()
@@ -88,6 +88,9 @@ func (r *Run) Finish() {
 	r.exec, r.changes, r.series.tickFn = nil, nil, nil
 	r.finished = true
 }
+
+// Ended tells whether the run came to its end, by itself and without a problem; one that Finish cut off did not.
+func (r *Run) Ended() bool { return r.end >= 0 && !r.cut && r.problem == nil }
 
 // Time returns the scenario's time and when it will end, 0 if that is not known.
 func (r *Run) Time() (now, until int64) { return r.now(), int64(r.s.Until) }

@@ -28,8 +28,9 @@ type Run struct {
 	base    snapshot // counters at the start
 	last    snapshot // counters at the end, once finished
 	started bool
-	// finished says that the arrays are gone.
+	// finished says that the arrays are gone, cut that this was before the run's end.
 	finished bool
+	cut      bool
 	problem  error
 	policies []madePolicy // of somebody else's
 	changes  []change     // of rates
