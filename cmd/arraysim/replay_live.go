@@ -18,6 +18,7 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/replay"
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // liveFlags describe a replay against a target.
@@ -151,7 +152,7 @@ func (r *liveResult) fill(out *replay.Outcome) {
 		}
 		j := kindJSON{Kind: k.name, Count: k.l.Count, Bytes: k.l.Bytes, MeanUS: k.l.Histogram.Mean() / 1e3, MaxUS: float64(k.l.Histogram.Max()) / 1e3, US: map[string]float64{}}
 		for _, p := range percentiles {
-			j.US[strconv.FormatFloat(p, 'f', -1, 64)] = float64(k.l.Histogram.ValueAtQuantile(p)) / 1e3
+			j.US[strconv.FormatFloat(p, 'f', -1, 64)] = float64(stats.Percentile(k.l.Histogram, p)) / 1e3
 		}
 		r.Latencies = append(r.Latencies, j)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 const (
@@ -30,8 +32,8 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	if h.TotalCount() == 0 {
 		return Latency{}
 	}
-	return Latency{Writes: int(h.TotalCount()), Mean: time.Duration(h.Mean()), Median: time.Duration(h.ValueAtQuantile(50)),
-		P99: time.Duration(h.ValueAtQuantile(99)), Worst: time.Duration(h.Max())}
+	return Latency{Writes: int(h.TotalCount()), Mean: time.Duration(h.Mean()), Median: time.Duration(stats.Percentile(h, 50)),
+		P99: time.Duration(stats.Percentile(h, 99)), Worst: time.Duration(h.Max())}
 }
 
 // victim writes 4 KiB at a time to its own volume, one after the other and at most a hundred a second, as the

@@ -206,7 +206,7 @@ func (j *job) percentile(p float64) (float64, bool) {
 	if p == 100 {
 		return float64(j.latency.Max()) / 1e6, j.latency.TotalCount() > 0
 	}
-	return float64(j.latency.ValueAtQuantile(p)) / 1e6, j.latency.TotalCount() > 0
+	return float64(stats.Percentile(j.latency, p)) / 1e6, j.latency.TotalCount() > 0
 }
 
 // Percentile returns a percentile, from 0 to 100, of the response times of a job's I/Os, in

@@ -2,8 +2,7 @@
 // so that a quantile means the same everywhere.
 //
 // A quantile is by nearest rank: the smallest value that a share q of all values does not exceed. It is a value that
-// occurred, and the convention of gonum's Empirical and of the histograms of latency (HdrHistogram), which
-// tests compare with. The functions are here and not gonum's for what gonum's stat brings: linear algebra,
+// occurred, and the convention of gonum's Empirical, which tests compare with. The functions are here and not gonum's for what gonum's stat brings: linear algebra,
 // four seconds of compiling that `make run` would wait for (docs/decisions).
 package stats
 
@@ -25,9 +24,29 @@ func Quantile(values []float64, q float64) float64 {
 		return math.NaN()
 	}
 	slices.Sort(known)
+	return known[int(rank(q, float64(len(known))))-1]
+}
+
+// rank is the number of a quantile among n sorted values, from 1 to n.
+func rank(q, n float64) float64 {
 	// A share that is a whole number of values but for rounding is that number.
-	rank := int(math.Ceil(q*float64(len(known)) - 1e-9))
-	return known[min(max(rank, 1), len(known))-1]
+	return min(max(math.Ceil(q*n-1e-9), 1), n)
+}
+
+// Histogram is what Percentile needs of HdrHistogram's.
+type Histogram interface {
+	TotalCount() int64
+	ValueAtQuantile(percent float64) int64
+}
+
+// Percentile returns the percentile p, 0 to 100, of a histogram's values, in their unit and to its digits; 0 if it has none. It
+// is Quantile's: the histogram alone takes the rank that is next to p percent, which may be one less.
+func Percentile(h Histogram, p float64) int64 {
+	n := float64(h.TotalCount())
+	if n == 0 {
+		return 0
+	}
+	return h.ValueAtQuantile(rank(p/100, n) / n * 100)
 }
 
 // Correlation is Pearson's coefficient of the pairs of which both are known; 0 where there are fewer than

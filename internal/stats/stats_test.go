@@ -41,19 +41,35 @@ func TestQuantileIsGonums(t *testing.T) {
 	}
 }
 
-// The histograms of latency mean the same by a percentile.
-func TestQuantileIsTheHistograms(t *testing.T) {
-	x := random(rand.New(rand.NewPCG(2, 1)), 1000)
-	h := hdrhistogram.New(1, 100000, 5)
-	for _, v := range x {
-		if err := h.RecordValue(int64(v)); err != nil {
+// A percentile of a histogram of latency is the same quantile, whatever the number of values.
+func TestPercentileIsTheQuantile(t *testing.T) {
+	for n := range 300 {
+		x := make([]float64, n)
+		h := hdrhistogram.New(1, 100000, 5)
+		for i := range x {
+			x[i] = float64(i + 1)
+			if err := h.RecordValue(int64(i + 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, p := range []float64{0, 1, 50, 90, 99, 99.9, 100} {
+			want := Quantile(x, p/100)
+			if n == 0 {
+				want = 0
+			}
+			if got := float64(Percentile(h, p)); got != want {
+				t.Errorf("percentile %g of %d values is %g, the quantile %g", p, n, got, want)
+			}
+		}
+	}
+	h := hdrhistogram.New(1, 100, 3)
+	for v := range int64(16) {
+		if err := h.RecordValue(v + 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, p := range []float64{1, 50, 90, 99, 99.9, 100} {
-		if got, want := Quantile(x, p/100), float64(h.ValueAtQuantile(p)); got != want {
-			t.Errorf("percentile %g is %g, the histogram's %g", p, got, want)
-		}
+	if got := Percentile(h, 90); got != 15 {
+		t.Errorf("the 90th percentile of 1 to 16 is %d", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/size"
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // Live is a run against a real LUN: workers share what is to be done. It runs once.
@@ -265,7 +266,7 @@ func (b *Live) result() (*Result, error) {
 	}
 	sec := time.Since(b.start).Seconds()
 	r := &Result{Disk: b.cfg.Disk, VAAI: b.cfg.vaai(), Bytes: b.done, Where: iscsi.WithoutSecret(b.cfg.Target), Seconds: sec, GBps: float64(b.done) / sec / 1e9,
-		WireMBps: float64(b.wire) / sec / 1e6, P99MS: float64(b.lat.ValueAtQuantile(99)) / 1e6, FallBacks: b.falls}
+		WireMBps: float64(b.wire) / sec / 1e6, P99MS: float64(stats.Percentile(b.lat, 99)) / 1e6, FallBacks: b.falls}
 	if b.ios > 0 {
 		r.MeanMS = b.sum.Seconds() * 1000 / float64(b.ios)
 	}
