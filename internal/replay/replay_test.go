@@ -45,6 +45,33 @@ func random(t *testing.T, n int) []trace.Record {
 	return out
 }
 
+// slow is a target that takes ten minutes, and nothing else.
+type slow struct{ Target }
+
+func (slow) ReadAt([]byte, int64) error {
+	time.Sleep(10 * time.Minute)
+	return nil
+}
+
+// TestLongLatencies are recorded as what they are, however late a request is.
+func TestLongLatencies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(slow{})
+		for _, due := range []time.Duration{0, -100 * time.Hour} {
+			if err := w.do(job{op: trace.Read, length: 512, due: time.Now().Add(due)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := w.reads.Histogram
+		if low, high := time.Duration(h.Min()).Round(10*time.Second), time.Duration(h.Max()).Round(10*time.Minute); low != 10*time.Minute || high != 100*time.Hour+10*time.Minute {
+			t.Errorf("latencies from %s to %s", low, high)
+		}
+		if h.TotalCount() != w.reads.Count || w.reads.Count != 2 {
+			t.Errorf("%d latencies of %d requests", h.TotalCount(), w.reads.Count)
+		}
+	})
+}
+
 // TestTableIsWhatOneCacheGives: many caches at once, in batches and in
 // parallel, count what each would alone.
 func TestTableIsWhatOneCacheGives(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 
@@ -46,8 +47,7 @@ type Latency struct {
 }
 
 const (
-	maxLatency = int64(time.Minute)
-	lateness   = 10 * time.Millisecond
+	lateness = 10 * time.Millisecond
 	// maxTransfer bounds one command; longer requests are sent in pieces.
 	maxTransfer = 1 << 20
 	// maxErrors ends a run: more are no accident.
@@ -194,7 +194,8 @@ func newWorker(t Target) *worker {
 	}
 }
 
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1000, maxLatency, 3) }
+// newHistogram returns one for which no latency is too long: a replay by the trace's timing may be days behind.
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1000, math.MaxInt64, 3) }
 
 func (w *worker) do(j job) error {
 	start := time.Now()
@@ -225,7 +226,7 @@ func (w *worker) do(j job) error {
 	}
 	l.Count++
 	l.Bytes += int64(j.length)
-	return l.Histogram.RecordValue(min(max(int64(time.Since(start)), 1), maxLatency))
+	return l.Histogram.RecordValue(max(int64(time.Since(start)), 1))
 }
 
 // pattern is what a replay writes: each sector says where and when it was written.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/trace"
 )
@@ -60,6 +61,20 @@ func TestVirtual(t *testing.T) {
 	one, _, err := Virtual(context.Background(), &records{list: list}, VirtualConfig{Profile: "svc", VolumeSize: 64 << 20, Depth: 1, ReadOnly: true})
 	if err != nil || one.Writes.Count != 0 || one.SkippedWrites != int64(len(list))-reads || one.Reads.Count != reads || one.Size != 64<<20 {
 		t.Errorf("read only, depth 1: %+v, %v", one, err)
+	}
+}
+
+// TestVirtualLongLatencies: a request that takes more than an hour is recorded, by the replay and by its job.
+func TestVirtualLongLatencies(t *testing.T) {
+	cfg := VirtualConfig{Profile: "all-flash", VolumeSize: 1 << 30, Depth: 1, Speed: 1}
+	list := []trace.Record{{Time: 4000e9, Length: 4096}, {Length: 4096}} // the second was due when the replay began
+	out, run, err := Virtual(context.Background(), &records{list: list}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest, err := run.Value("job.trace.max_ms", 0, 0)
+	if h := out.Reads.Histogram; err != nil || h.TotalCount() != out.Reads.Count || h.Max() < 3990e9 || longest < 3990e3 {
+		t.Errorf("%d latencies of %d requests, the longest %s; %g ms of the job, %v", h.TotalCount(), out.Reads.Count, time.Duration(h.Max()), longest, err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (j *job) observe(bytes uint64, began int64) {
 	j.count(bytes, wait)
 	j.phase[1].ios++
 	j.phase[1].wait += wait
-	_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
+	record(j.latency, wait)
 }
 
 // pump keeps as many operations under way as the job's depth says. one starts the next and

@@ -82,8 +82,7 @@ func (j *job) makeReplay(d *device) error {
 		return errors.New("speed and depth are not negative")
 	}
 	p := &replaying{j: j, d: d, src: j.r.s.Replay, size: d.v.info.Sectors * 512, block: uint64(d.v.info.BlockSize)}
-	newHistogram := func() *hdrhistogram.Histogram { return hdrhistogram.New(1000, 3600e9, 3) }
-	p.out = &ReplayOutcome{VolumeBytes: int64(p.size), Reads: Replayed{Histogram: newHistogram()}, Writes: Replayed{Histogram: newHistogram()}}
+	p.out = &ReplayOutcome{VolumeBytes: int64(p.size), Reads: Replayed{Histogram: newLatencies(3)}, Writes: Replayed{Histogram: newLatencies(3)}}
 	j.replayed = p.out
 	p.turn = func() {
 		p.timer = false
@@ -219,11 +218,11 @@ func (x *replayIO) pieceDone(c *command) {
 	} else {
 		l.Count++
 		l.Bytes += int64(x.bytes)
-		_ = l.Histogram.RecordValue(max(wait, 1)) // beyond an hour counts as not recorded
+		record(l.Histogram, max(wait, 1))
 		p.j.ios++
 		p.j.bytes += x.bytes
 		p.j.count(x.bytes, wait)
-		_ = p.j.latency.RecordValue(wait) // as above
+		record(p.j.latency, wait)
 		p.j.phase[1].ios++
 		p.j.phase[1].bytes += x.bytes
 		p.j.phase[1].wait += wait

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -53,6 +54,16 @@ type Step struct {
 // stepTime is the length of a Step.
 const stepTime = second / 10
 
+// newLatencies returns a histogram of times in ns, from a microsecond on, to so many decimal digits. No time is too long for it.
+func newLatencies(digits int) *hdrhistogram.Histogram {
+	return hdrhistogram.New(1000, math.MaxInt64, digits)
+}
+
+// record takes a time into a histogram of newLatencies.
+func record(h *hdrhistogram.Histogram, wait int64) {
+	_ = h.RecordValue(max(wait, 0)) // it refuses what is negative or too long
+}
+
 // count books what ended now in the job's steps.
 func (j *job) count(bytes uint64, wait int64) {
 	at := int((j.r.now() - j.began) / stepTime)
@@ -100,7 +111,7 @@ func (r *Run) volumesOf(name string) []*volume {
 }
 
 func (r *Run) newJob(spec JobSpec) (*job, error) {
-	j := &job{r: r, spec: &spec, latency: hdrhistogram.New(1000, 3600e9, 2)}
+	j := &job{r: r, spec: &spec, latency: newLatencies(2)}
 	for _, h := range r.hosts {
 		if h.name == spec.Host {
 			j.h = h

@@ -260,7 +260,7 @@ func (l *load) ended(c *command) {
 		j.bytes += c.bytes
 		wait := now - c.issued
 		j.count(c.bytes, wait)
-		_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
+		record(j.latency, wait)
 		p := &j.phase[0]
 		if l.k.left == 0 {
 			p = &j.phase[1]

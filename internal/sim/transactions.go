@@ -355,7 +355,7 @@ func (s *session) over() {
 	j.ios++
 	j.bytes += s.bytes
 	j.count(s.bytes, wait)
-	_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
+	record(j.latency, wait)
 	p := &j.phase[1]
 	p.ios++
 	p.bytes += s.bytes
