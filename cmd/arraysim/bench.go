@@ -108,7 +108,11 @@ func (f *zeroFlags) runVirtual(ctx context.Context, _ *cobra.Command, bar bool) 
 	if err != nil {
 		return nil, err
 	}
-	return f.OfRun(runs[0]), nil
+	res, err := f.OfRun(runs[0])
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, ctx.Err())
+	}
+	return res, err
 }
 
 // runLive runs it on the target, when somebody has said that it may be overwritten.

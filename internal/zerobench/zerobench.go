@@ -79,11 +79,19 @@ func (r *Result) add(at, length float64, ios, bytes uint64, wait int64) {
 	r.Series = append(r.Series, p)
 }
 
+// laps is how often the disk is written in virtual time: a lazy or thin one again when it is allocated.
+func (c *Config) laps() uint64 {
+	if c.Disk == "eager" {
+		return 1
+	}
+	return 2
+}
+
 // Scenario is the benchmark in virtual time.
 func (c *Config) Scenario() (*sim.Scenario, error) {
 	job := fmt.Sprintf("{name: zero, kind: zero, volume: lun, size: %d, outstanding: %d}", c.Size, c.Outstanding)
 	if c.Disk != "eager" {
-		job = fmt.Sprintf("{name: zero, volume: lun, disk: %s, size: %d, pattern: sequential, io: 32KiB, write: 1, outstanding: %d, laps: 2}", c.Disk, c.Size, c.Outstanding)
+		job = fmt.Sprintf("{name: zero, volume: lun, disk: %s, size: %d, pattern: sequential, io: 32KiB, write: 1, outstanding: %d, laps: %d}", c.Disk, c.Size, c.Outstanding, c.laps())
 	}
 	return sim.Parse(fmt.Appendf(nil, `
 name: %s
@@ -95,20 +103,49 @@ jobs: [%s]
 `, c.Disk, c.Profile, 1+c.Size>>40, c.Size+blockBytes, c.VAAI, job))
 }
 
-// OfRun is the result of a run of Scenario.
-func (c *Config) OfRun(r *sim.Run) *Result {
-	v := func(name string) float64 { x, _ := r.Value(name, 0, 0); return x }
+// OfRun is the result of a run of Scenario, nil if it did not begin. A run that did not end has no result, and neither has one
+// that takes no time.
+func (c *Config) OfRun(r *sim.Run) (*Result, error) {
+	if r == nil || !r.Ended() {
+		return nil, c.cutOff(r)
+	}
+	var bad error
+	v := func(name string) float64 {
+		x, err := r.Value(name, 0, 0)
+		if bad == nil {
+			bad = err
+		}
+		return x
+	}
 	const mib = float64(1<<20) / 1e6 // the figure is in MiB
 	res := &Result{Disk: c.Disk, VAAI: c.vaai(), Bytes: c.Size, Where: "profile " + c.Profile + ", virtual time",
-		Seconds: v("job.zero.seconds"), GBps: v("job.zero.gb_s"), WireMBps: v("job.zero.wire_mb_s") * mib, MeanMS: v("job.zero.latency_ms"),
-		P99MS: v("job.zero.p99_ms"), FallBacks: uint64(v("host.esx.ZERO_F"))}
-	if c.Disk != "eager" {
+		FallBacks: uint64(v("host.esx.ZERO_F"))}
+	res.Seconds, res.MeanMS, res.P99MS, res.WireMBps = v("job.zero.seconds"), v("job.zero.latency_ms"), v("job.zero.p99_ms"), v("job.zero.wire_mb_s")*mib
+	if c.laps() > 1 {
 		res.Seconds, res.MeanMS, res.AfterMS = v("job.zero.first.seconds"), v("job.zero.first.latency_ms"), v("job.zero.after.latency_ms")
-		res.GBps = float64(c.Size) / res.Seconds / 1e9
 	}
+	switch {
+	case bad != nil:
+		return nil, bad
+	case res.Seconds == 0:
+		return nil, fmt.Errorf("nothing takes time in the profile %s, so that there is no throughput; give another --profile", c.Profile)
+	}
+	res.GBps = float64(c.Size) / res.Seconds / 1e9
 	steps, _, _ := r.Steps("zero")
 	for i, x := range steps {
 		res.add(float64(i+1)/10, 0.1, x.IOs, x.Bytes, x.Wait)
 	}
-	return res
+	return res, nil
+}
+
+// cutOff says how far a run was when it was cut off.
+func (c *Config) cutOff(r *sim.Run) error {
+	done, laps := 0.0, ""
+	if r != nil {
+		done, _ = r.Value("job.zero.bytes", 0, 0) // each job has this
+	}
+	if c.laps() > 1 {
+		laps = " in two laps"
+	}
+	return fmt.Errorf("ended after %s of %s%s", size.Text(uint64(done)), size.Text(c.Size*c.laps()), laps)
 }
