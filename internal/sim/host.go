@@ -62,6 +62,7 @@ type command struct {
 	done func(*command)
 	// What the owner keeps with it.
 	load    *load
+	later   bool // of a load with several laps: of the second or one after it
 	disk    *disk
 	tx      *session
 	replay  *replayIO

@@ -25,6 +25,7 @@ type job struct {
 	aborted  uint64
 	flying   int
 	loads    []*load
+	lap1     firstLap
 	tx       *transactions
 	types    []txTally // of transactions, by type
 	computed int64     // processor time of transactions, once the run is finished

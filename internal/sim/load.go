@@ -4,7 +4,10 @@ import (
 	"errors"
 	"math/bits"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // load is a workload generator of one volume.
@@ -79,6 +82,9 @@ func (j *job) makeLoads(vols []*volume) error {
 		if s.Laps > 0 {
 			j.total += l.span * uint64(s.Laps)
 		}
+	}
+	if s.Laps > 1 {
+		j.lap1.latency = newLatencies(2)
 	}
 	if s.Bytes > 0 {
 		j.total = uint64(s.Bytes)
@@ -234,6 +240,9 @@ func (l *load) issue() {
 	}
 	c.rw(write, off, size)
 	c.issued = l.j.r.exec.Now()
+	if c.later = l.laps > 0; c.later && write {
+		l.j.lap1.later += size
+	}
 	l.now++
 	if l.k.left == 0 {
 		c.send()
@@ -269,6 +278,9 @@ func (l *load) ended(c *command) {
 		p.bytes += c.bytes
 		p.wait += wait
 		p.end = j.r.now()
+		if j.lap1.latency != nil && !c.later {
+			j.bookLap1(wait)
+		}
 		c.countIO(now)
 	}
 	if j.total > 0 && j.bytes >= j.total {
@@ -288,6 +300,43 @@ func (l *load) ended(c *command) {
 		}
 		l.issue()
 	}
+}
+
+// firstLap is what the first lap of a load with several did. The next lap begins while the last I/Os of this one are under
+// way, so neither a time nor the state of the disk divides the two.
+type firstLap struct {
+	latency *hdrhistogram.Histogram // nil if there is only one lap
+	wait    int64
+	end     int64  // of its last I/O so far, in the run's time
+	wire    int64  // bytes of data that the host sent for it until then
+	later   uint64 // bytes of writes of later laps, which are sent when one of this lap is
+}
+
+func (j *job) bookLap1(wait int64) {
+	p := &j.lap1
+	record(p.latency, wait)
+	p.wait += wait
+	p.end = j.r.now()
+	p.wire = int64(j.h.wire[1] - j.wireOut - p.later)
+}
+
+// value is a figure of the lap by its name behind lap1.
+func (p *firstLap) value(what string, began int64) (float64, bool) {
+	if p.latency == nil || p.latency.TotalCount() == 0 {
+		return 0, false
+	}
+	seconds := float64(p.end-began) / 1e9
+	switch what {
+	case "seconds":
+		return seconds, true
+	case "latency_ms":
+		return meanOf(p.wait, uint64(p.latency.TotalCount()))
+	case "p99_ms":
+		return float64(stats.Percentile(p.latency, 99)) / 1e6, true
+	case "wire_mb_s":
+		return perSecond(uint64(p.wire), seconds) / mb, p.wire >= 0 // a cache sends later than its guest writes
+	}
+	return 0, false
 }
 
 // expire aborts the command when it is not back after a time, as a host's timeout does;

@@ -19,6 +19,7 @@ const mb = 1 << 20 // the documents' MB
 //	job.NAME.seconds|gb_s|mb_s|iops|latency_ms|p50_ms|p99_ms|max_ms|bytes|failed|aborted|wire_mb_s
 //	job.NAME.first.latency_ms|seconds|iops   while the disk has blocks that were never written
 //	job.NAME.after.latency_ms|iops           once it has none
+//	job.NAME.lap1.latency_ms|p99_ms|seconds|wire_mb_s  of the first lap of several
 //	host.NAME.CLONE_RD|CLONE_WR|CLONE_F|ATS|ATSF|ZERO|ZERO_F|DELETE|DELETE_F|wire_mb_s
 //	volume.NAME.held_mb|write_mb_s|read_mb_s|response_ms|write_ms|read_ms|iops|lower_mb_s|lower_ORIGIN_mb_s
 //	group.NAME.FIGURE-OF-A-VOLUME.median|p95|max|min|mean
@@ -197,6 +198,9 @@ func (j *job) value(what string) (float64, bool) {
 		return meanOf(after.wait, after.ios)
 	case "after.iops":
 		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), after.ios > 0
+	}
+	if lap, ok := strings.CutPrefix(what, "lap1."); ok {
+		return j.lap1.value(lap, j.began)
 	}
 	return 0, false
 }

@@ -103,8 +103,8 @@ jobs: [%s]
 `, c.Disk, c.Profile, 1+c.Size>>40, c.Size+blockBytes, c.VAAI, job))
 }
 
-// OfRun is the result of a run of Scenario, nil if it did not begin. A run that did not end has no result, and neither has one
-// that takes no time.
+// OfRun is the result of a run of Scenario, nil if it did not begin. On a lazy or thin disk it is that of the first lap, as
+// Live has only that, but for AfterMS. A run that did not end has no result, and neither has one that takes no time.
 func (c *Config) OfRun(r *sim.Run) (*Result, error) {
 	if r == nil || !r.Ended() {
 		return nil, c.cutOff(r)
@@ -120,10 +120,12 @@ func (c *Config) OfRun(r *sim.Run) (*Result, error) {
 	const mib = float64(1<<20) / 1e6 // the figure is in MiB
 	res := &Result{Disk: c.Disk, VAAI: c.vaai(), Bytes: c.Size, Where: "profile " + c.Profile + ", virtual time",
 		FallBacks: uint64(v("host.esx.ZERO_F"))}
-	res.Seconds, res.MeanMS, res.P99MS, res.WireMBps = v("job.zero.seconds"), v("job.zero.latency_ms"), v("job.zero.p99_ms"), v("job.zero.wire_mb_s")*mib
+	job := "job.zero."
 	if c.laps() > 1 {
-		res.Seconds, res.MeanMS, res.AfterMS = v("job.zero.first.seconds"), v("job.zero.first.latency_ms"), v("job.zero.after.latency_ms")
+		job += "lap1."
+		res.AfterMS = v("job.zero.after.latency_ms")
 	}
+	res.Seconds, res.MeanMS, res.P99MS, res.WireMBps = v(job+"seconds"), v(job+"latency_ms"), v(job+"p99_ms"), v(job+"wire_mb_s")*mib
 	switch {
 	case bad != nil:
 		return nil, bad
