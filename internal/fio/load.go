@@ -167,19 +167,23 @@ func (l *Load) sizes(o map[string]string) error {
 	if err != nil {
 		return err
 	}
-	sum, all := 0.0, 0.0
+	sum, all, weights := 0.0, 0.0, 0
 	for part := range strings.SplitSeq(split, ":") {
 		size, percent, _ := strings.Cut(part, "/")
 		n, err := ParseSize(size)
 		weight, err2 := strconv.ParseFloat(percent, 64)
-		if err != nil || err2 != nil || !(weight >= 0 && weight <= 100) {
+		if err != nil || err2 != nil || n == 0 || !(weight >= 0 && weight <= 100) {
 			return fmt.Errorf("bssplit=%s: write sizes with percentages, such as 4k/60:64k/40", split)
 		}
 		l.Sizes = append(l.Sizes, Weight{n, int(weight * 100)})
+		weights += int(weight * 100)
 		sum += float64(n) * weight
 		all += weight
 	}
-	l.IO = uint64(sum / max(all, 1))
+	if weights == 0 {
+		return fmt.Errorf("bssplit=%s: no size has a hundredth of a percent or more; give percentages such as 4k/60:64k/40", split)
+	}
+	l.IO = uint64(sum / all)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"math/bits"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -34,6 +35,81 @@ type load struct {
 	next  func()
 	done  func(*command)
 }
+
+// What a rate may be: I/Os a second, and bytes a second.
+const (
+	minRate, maxRate = 0.001, 1e9
+	maxBandwidth     = 1 << 50
+)
+
+// check returns what of a load cannot be, and how to mend it.
+func (s *Load) check() error {
+	switch {
+	case s.IO == 0 && len(s.Sizes) == 0:
+		return errors.New("a load needs io or sizes")
+	case s.Outstanding == 0 && s.Rate == 0 && s.Bandwidth == 0:
+		return errors.New("a load needs outstanding (a closed loop), rate or bandwidth (an open one)")
+	case !(s.Write >= 0 && s.Write <= 1) || s.Hot != nil && !(s.Hot.Reads >= 0 && s.Hot.Reads <= 1):
+		return errors.New("fractions go from 0 to 1")
+	case s.IO%512 != 0 || s.IO > 16<<20:
+		return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", s.IO)
+	}
+	weights := 0
+	for _, x := range s.Sizes {
+		if x.Size == 0 || x.Size%512 != 0 || x.Size > 16<<20 {
+			return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", x.Size)
+		}
+		if x.Weight < 0 || x.Weight > 1e9 {
+			return fmt.Errorf("the size %s has the weight %d; weights go from 0 to 10^9", x.Size, x.Weight)
+		}
+		weights += x.Weight
+	}
+	if len(s.Sizes) > 0 && weights == 0 {
+		return errors.New("no size has a weight; give each one, such as sizes: [{size: 4KiB, weight: 3}, {size: 64KiB, weight: 1}]")
+	}
+	if err := s.checkRate(max(s.Rate, s.RateMax), s.Bandwidth); err != nil {
+		return err
+	}
+	open := s.Rate > 0 || s.Bandwidth > 0
+	for _, c := range s.Changes {
+		if err := s.checkRate(c.Rate, c.Bandwidth); err != nil {
+			return fmt.Errorf("change at %s: %w", c.At, err)
+		}
+		if opens := c.Rate > 0 || c.Bandwidth > 0; opens != open && (open || s.Burst == nil) {
+			return fmt.Errorf("change at %s: an open loop stays one, with a rate or bandwidth above 0, and a closed one without", c.At)
+		}
+	}
+	return s.checkRate(s.Rate, s.Bandwidth)
+}
+
+// checkRate looks at a rate and a bandwidth of which either may be 0.
+func (s *Load) checkRate(rate float64, bandwidth Size) error {
+	switch {
+	case !(rate == 0 || rate >= minRate && rate <= maxRate):
+		return fmt.Errorf("a rate of %g I/Os a second; give %g to 10^9", rate, minRate)
+	case bandwidth > maxBandwidth:
+		return fmt.Errorf("a bandwidth of %s; give 1 PiB or less", bandwidth)
+	case bandwidth > 0 && milliRate(uint64(bandwidth), s.meanSize()) == 0:
+		return fmt.Errorf("a bandwidth of %s is less than an I/O in 1000 s; give more", bandwidth)
+	}
+	return nil
+}
+
+// meanSize is the mean I/O in bytes.
+func (s *Load) meanSize() uint64 {
+	total, sum := uint64(0), uint64(0)
+	for _, x := range s.Sizes {
+		total += uint64(x.Weight)
+		sum += uint64(x.Size) * uint64(x.Weight)
+	}
+	if total == 0 {
+		return uint64(s.IO)
+	}
+	return sum / total
+}
+
+// milliRate is a bandwidth in thousandths of an I/O a second.
+func milliRate(bandwidth, size uint64) uint64 { return bandwidth * 1000 / size }
 
 func (j *job) makeLoads(vols []*volume) error {
 	s := j.spec
@@ -71,7 +147,7 @@ func (j *job) makeLoads(vols []*volume) error {
 		l.next = l.arrive
 		rate := s.Rate
 		if s.RateMax > s.Rate {
-			rate += (s.RateMax - s.Rate) * float64(pick.N(1<<20)) / (1 << 20)
+			rate = max(rate+(s.RateMax-s.Rate)*float64(pick.N(1<<20))/(1<<20), minRate)
 		}
 		l.setRate(rate, uint64(s.Bandwidth), weights[i], sum)
 		for _, c := range s.Changes {
@@ -115,18 +191,6 @@ func (l *load) setSizes(s *JobSpec) {
 	l.align = max(l.align, uint64(l.d.v.info.BlockSize))
 }
 
-// meanSize is the mean I/O in bytes.
-func (l *load) meanSize() uint64 {
-	if l.total == 0 {
-		return l.size
-	}
-	sum := uint64(0)
-	for _, x := range l.sizes {
-		sum += uint64(x.Size) * uint64(x.Weight)
-	}
-	return sum / l.total
-}
-
 // setRate makes the gap between arrivals: rate is I/Os a second, or bytes a second
 // with bandwidth; of a total only the volume's part, weight out of all.
 func (l *load) setRate(rate float64, bandwidth, weight, all uint64) {
@@ -134,7 +198,7 @@ func (l *load) setRate(rate float64, bandwidth, weight, all uint64) {
 	// In thousandths of an I/O a second.
 	milli := uint64(rate*1000 + 0.5)
 	if bandwidth != 0 {
-		milli = bandwidth * 1000 / l.meanSize()
+		milli = milliRate(bandwidth, l.j.spec.meanSize())
 	}
 	if milli == 0 {
 		return

@@ -395,25 +395,16 @@ func (j *JobSpec) check() error {
 	switch {
 	case j.Volume == "":
 		return errors.New("it has no volume; add one")
+	case j.Outstanding < 0:
+		return fmt.Errorf("outstanding is %d; give 1 or more", j.Outstanding)
 	case j.Kind == "clone" && j.To == "":
 		return errors.New("a clone has a volume and goes to another; add to")
 	case j.Kind == "transactions":
 		return j.checkTransactions()
 	case j.Kind == "vmotion":
 		return j.checkMove()
-	case j.Kind != "load":
-		return nil
-	case j.IO == 0 && len(j.Sizes) == 0:
-		return errors.New("a load needs io or sizes")
-	case j.Outstanding == 0 && j.Rate == 0 && j.Bandwidth == 0:
-		return errors.New("a load needs outstanding (a closed loop), rate or bandwidth (an open one)")
-	case j.Write < 0 || j.Write > 1 || j.Hot != nil && (j.Hot.Reads < 0 || j.Hot.Reads > 1):
-		return errors.New("fractions go from 0 to 1")
-	}
-	for _, x := range append([]IOSize{{Size: j.IO, Weight: 1}}, j.Sizes...) {
-		if x.Size%512 != 0 || x.Size > 16<<20 || x.Weight < 0 {
-			return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", x.Size)
-		}
+	case j.Kind == "load":
+		return j.Load.check()
 	}
 	return nil
 }
