@@ -241,8 +241,11 @@ func (r *Run) reportCaches(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n%-16s %9s %8s %12s %9s %9s %12s %9s %9s %9s\n", "host cache", "I/O/s", "hits %", "effective ms", "local ms", "network", "datastore ms", "destage/s", "area % <=", "throttled")
 	for _, k := range r.caches {
-		v := func(name string) float64 { x, _ := k.value(r, name, 0, r.ending()); return x }
-		fmt.Fprintf(b, "%-16s %9.0f %8.1f %12.3f %9.3f %9.3f %12.3f %9.0f %9.1f %9.0f\n", k.d.h.name+"/"+k.name, v("effective_iops"), v("hit_percent"), v("effective_ms"), v("local_ms"),
-			v("network_ms"), v("datastore_ms"), v("destage_iops"), v("occupancy_max"), v("throttled"))
+		v := func(width, digits int, name string) string {
+			x, ok := k.value(r, name, 0, r.ending())
+			return cell(width, digits, x, ok)
+		}
+		fmt.Fprintf(b, "%-16s%s%s%s%s%s%s%s%s%s\n", k.d.h.name+"/"+k.name, v(9, 0, "effective_iops"), v(8, 1, "hit_percent"), v(12, 3, "effective_ms"), v(9, 3, "local_ms"),
+			v(9, 3, "network_ms"), v(12, 3, "datastore_ms"), v(9, 0, "destage_iops"), v(9, 1, "occupancy_max"), v(9, 0, "throttled"))
 	}
 }

@@ -48,3 +48,33 @@ func TestLoadsThatCannotBe(t *testing.T) {
 		t.Errorf("%g bytes in 3 s of a rate below an I/O in 1000 s, %v", n, err)
 	}
 }
+
+// TestUnknownFiguresInOutput: what a run does not have is null in JSON and "-" in the report, and what it has is there.
+func TestUnknownFiguresInOutput(t *testing.T) {
+	r := runOf(t, "%s", inSmall("{name: reads, volume: v, io: 4KiB, rate: 100}, {name: never, volume: v, io: 4KiB, rate: 100, at: 1h}", ""))
+	json := string(r.JSON())
+	for _, want := range []string{`"job.never.latency_ms": null`, `"job.never.seconds": null`, `"job.never.failed": 0`, `"pool.p.write_ms": null`, `"p99_ms": null`, `"pool.p.iops": 1`, `"job.reads.p99_ms": 0.`} {
+		if !strings.Contains(json, want) {
+			t.Errorf("there is no %s in %s", want, json)
+		}
+	}
+	report := r.Report()
+	for name, want := range map[string]string{"never": "never load - - - - - - 0", "a/p": "a/p 0.0 0.0 100 - - 0"} {
+		found := false
+		for line := range strings.Lines(report) {
+			fields := strings.Fields(line)
+			if len(fields) > 0 && fields[0] == name {
+				found = true
+				if name == "a/p" {
+					fields[3] = "100"
+				}
+				if got := strings.Join(fields, " "); got != want {
+					t.Errorf("the report has %q, want %q", got, want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("there is no %s in %s", name, report)
+		}
+	}
+}

@@ -204,25 +204,41 @@ func (r *Run) poolsCSV() []byte {
 	return t.bytes()
 }
 
-// Result is a run in figures.
+// Result is a run in figures. One that the run does not have is nil, such as the latency of a job without an I/O.
 type Result struct {
-	Scenario string             `json:"scenario"`
-	Seed     uint64             `json:"seed"`
-	Seconds  float64            `json:"seconds"`
-	Jobs     []map[string]any   `json:"jobs"`
-	Arrays   []map[string]any   `json:"arrays"`
-	Figures  map[string]float64 `json:"figures"`
+	Scenario string              `json:"scenario"`
+	Seed     uint64              `json:"seed"`
+	Seconds  float64             `json:"seconds"`
+	Jobs     []map[string]any    `json:"jobs"`
+	Arrays   []map[string]any    `json:"arrays"`
+	Figures  map[string]*float64 `json:"figures"`
+}
+
+// known returns a figure, nil if it is not known.
+func known(v float64, ok bool) *float64 {
+	if !ok {
+		return nil
+	}
+	return &v
+}
+
+// cell prints a figure in a column, with so many digits behind the point, or "-" if it is not known.
+func cell(width, digits int, v float64, ok bool) string {
+	if !ok {
+		return fmt.Sprintf(" %*s", width, "-")
+	}
+	return fmt.Sprintf(" %*.*f", width, digits, v)
 }
 
 var jobFigures = []string{"seconds", "gb_s", "iops", "latency_ms", "p50_ms", "p99_ms", "max_ms", "failed", "aborted", "wire_mb_s"}
 
 // Result returns the run's main figures.
 func (r *Run) Result() Result {
-	res := Result{Scenario: r.s.Name, Seed: r.s.Seed, Seconds: float64(r.end) / second, Figures: map[string]float64{}}
+	res := Result{Scenario: r.s.Name, Seed: r.s.Seed, Seconds: float64(r.end) / second, Figures: map[string]*float64{}}
 	for _, j := range r.jobs {
 		m := map[string]any{"name": j.spec.Name, "kind": j.spec.Kind, "bytes": j.bytes, "ended": j.over}
 		for _, f := range jobFigures {
-			v, _ := j.value(f)
+			v := known(j.value(f))
 			m[f] = v
 			res.Figures["job."+j.spec.Name+"."+f] = v
 		}
@@ -231,8 +247,7 @@ func (r *Run) Result() Result {
 	for i := range r.series.pools {
 		p := &r.series.pools[i]
 		for _, f := range []string{"fullness_mean", "fullness_max", "write_ms", "write_peak_ms", "tower_seconds", "iops"} {
-			v, _ := r.poolValue(p, f, 0, r.end)
-			res.Figures["pool."+p.name+"."+f] = v
+			res.Figures["pool."+p.name+"."+f] = known(r.poolValue(p, f, 0, r.end))
 		}
 	}
 	for _, y := range r.arrays {
@@ -259,15 +274,19 @@ func (r *Run) Report() string {
 		fmt.Fprintf(&b, "\n%-16s %-6s %10s %10s %10s %10s %10s %10s %8s\n", "job", "kind", "seconds", "GB/s", "I/O/s", "mean ms", "p99 ms", "wire MiB/s", "failed")
 	}
 	for _, j := range r.jobs {
-		v := func(name string) float64 { x, _ := j.value(name); return x }
-		fmt.Fprintf(&b, "%-16s %-6s %10.1f %10.3f %10.0f %10.3f %10.3f %10.2f %8.0f\n", j.spec.Name, j.spec.Kind,
-			v("seconds"), v("gb_s"), v("iops"), v("latency_ms"), v("p99_ms"), v("wire_mb_s"), v("failed")+v("aborted"))
+		v := func(digits int, name string) string { x, ok := j.value(name); return cell(10, digits, x, ok) }
+		fmt.Fprintf(&b, "%-16s %-6s%s%s%s%s%s%s %8d\n", j.spec.Name, j.spec.Kind,
+			v(1, "seconds"), v(3, "gb_s"), v(0, "iops"), v(3, "latency_ms"), v(3, "p99_ms"), v(2, "wire_mb_s"), j.failed+j.aborted)
 	}
 	fmt.Fprintf(&b, "\n%-16s %9s %9s %9s %11s %11s %8s\n", "pool", "mean %", "max %", "I/O/s", "write ms", "peak ms", "tower s")
 	for i := range r.series.pools {
 		p := &r.series.pools[i]
-		v := func(name string) float64 { x, _ := r.poolValue(p, name, 0, r.end); return x }
-		fmt.Fprintf(&b, "%-16s %9.1f %9.1f %9.0f %11.3f %11.1f %8.0f\n", p.sys.name+"/"+p.name, v("fullness_mean"), v("fullness_max"), v("iops"), v("write_ms"), v("write_peak_ms"), v("tower_seconds"))
+		v := func(width, digits int, name string) string {
+			x, ok := r.poolValue(p, name, 0, r.end)
+			return cell(width, digits, x, ok)
+		}
+		fmt.Fprintf(&b, "%-16s%s%s%s%s%s%s\n", p.sys.name+"/"+p.name, v(9, 1, "fullness_mean"), v(9, 1, "fullness_max"), v(9, 0, "iops"),
+			v(11, 3, "write_ms"), v(11, 1, "write_peak_ms"), v(8, 0, "tower_seconds"))
 	}
 	r.reportCaches(&b)
 	r.reportOffload(&b)
