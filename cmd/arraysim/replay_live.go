@@ -166,7 +166,11 @@ func writeLive(w io.Writer, r liveResult) {
 	}
 	fmt.Fprintf(w, " %10s\n", "MAX")
 	for _, l := range r.Latencies {
-		fmt.Fprintf(w, "%-6s %10d %12.1f %10.0f %10.0f", l.Kind, l.Count, float64(l.Bytes)/1e6/r.Seconds, float64(l.Count)/r.Seconds, l.MeanUS)
+		mb, ios := "-", "-" // in virtual time nothing may take time
+		if r.Seconds > 0 {
+			mb, ios = fmt.Sprintf("%.1f", float64(l.Bytes)/1e6/r.Seconds), fmt.Sprintf("%.0f", float64(l.Count)/r.Seconds)
+		}
+		fmt.Fprintf(w, "%-6s %10d %12s %10s %10.0f", l.Kind, l.Count, mb, ios, l.MeanUS)
 		for _, p := range percentiles {
 			fmt.Fprintf(w, " %10.0f", l.US[strconv.FormatFloat(p, 'f', -1, 64)])
 		}
