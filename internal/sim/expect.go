@@ -248,10 +248,17 @@ func (e *Expect) compare(runs map[string]*Run) Outcome {
 	o.Ours, o.OK = v, e.holds(v, factor)
 	o.Want = e.bounds(factor)
 	if e.Want != nil {
-		want := *e.Want * factor
-		o.Difference = fmt.Sprintf("%+.1f %%", (v-want)/want*100)
+		o.Difference = difference(v, *e.Want*factor)
 	}
 	return o
+}
+
+// difference prints how far a figure is from what is wanted, in percent of that; from 0 it is the figure.
+func difference(v, want float64) string {
+	if want == 0 {
+		return fmt.Sprintf("%+.3g", v)
+	}
+	return fmt.Sprintf("%+.1f %%", (v-want)/want*100)
 }
 
 // holds tells whether a figure is within the bounds.

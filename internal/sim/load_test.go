@@ -78,3 +78,28 @@ func TestUnknownFiguresInOutput(t *testing.T) {
 		}
 	}
 }
+
+// TestDifferenceFromZero: of a figure that is wanted to be 0 there is no percentage.
+func TestDifferenceFromZero(t *testing.T) {
+	for _, row := range []struct {
+		v, want float64
+		text    string
+	}{{0, 0, "+0"}, {12.34, 0, "+12.3"}, {-0.5, 0, "-0.5"}, {11, 10, "+10.0 %"}, {9, 10, "-10.0 %"}} {
+		if got := difference(row.v, row.want); got != row.text {
+			t.Errorf("%g against %g: %q, want %q", row.v, row.want, got, row.text)
+		}
+	}
+	want := 0.0
+	e := Expect{Kind: Pinned, What: "x", Value: "job.j.failed", Want: &want}
+	r := runOf(t, "%s", inSmall("{name: j, volume: v, io: 4KiB, rate: 100}", ""))
+	if o := Compare([]Expect{e}, map[string]*Run{"": r}); !o[0].OK || o[0].Difference != "+0" {
+		t.Errorf("the outcome is %+v", o[0])
+	}
+	all := NewReplicates([]Expect{e})
+	for seed := range uint64(2) {
+		all.Add(seed+1, map[string]*Run{"": r})
+	}
+	if o := all.Outcomes(); !o[0].OK || o[0].Difference != "+0" {
+		t.Errorf("of several runs the outcome is %+v", o[0])
+	}
+}

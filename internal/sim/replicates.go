@@ -47,7 +47,7 @@ func (r *Replicates) Outcomes() []Outcome {
 				o.Want += " (ratio)"
 			}
 			if e.Want != nil {
-				o.Difference = fmt.Sprintf("%+.1f %%", (o.Ours / *e.Want - 1)*100)
+				o.Difference = difference(o.Ours, *e.Want)
 			}
 		}
 		out = append(out, o)
