@@ -127,6 +127,11 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.out != "" {
+		if err := experiment.CheckFolders(f.out, grid); err != nil {
+			return err
+		}
+	}
 	w, end := f.work(a, watch)
 	runs, err := w.Run(ctx, grid)
 	end()

@@ -72,7 +72,7 @@ type Axis struct {
 	Values []string
 }
 
-// Grid returns the runs in their order, each with a name of its own.
+// Grid returns the runs in their order, each with a name of its own. It is an error if there is one twice.
 func (c *Choice) Grid(s *sim.Scenario) ([]*sim.Scenario, error) {
 	runs, err := s.Runs()
 	if err != nil {
@@ -105,6 +105,13 @@ func (c *Choice) Grid(s *sim.Scenario) ([]*sim.Scenario, error) {
 			}
 		}
 		runs = next
+	}
+	seen := map[string]bool{}
+	for _, r := range runs {
+		if seen[r.Name] {
+			return nil, fmt.Errorf("the run %q appears twice; give each case and each value once", r.Name)
+		}
+		seen[r.Name] = true
 	}
 	return runs, nil
 }
@@ -185,6 +192,25 @@ func Folder(dir string, runs int, s *sim.Scenario) string {
 		}
 		return c
 	}, s.Name))
+}
+
+// CheckFolders refuses runs that would not each have a folder of their own in dir.
+func CheckFolders(dir string, grid []*sim.Scenario) error {
+	if len(grid) <= 1 {
+		return nil
+	}
+	of := map[string]string{}
+	for _, s := range grid {
+		at := Folder(dir, len(grid), s)
+		if s.Name == "" || s.Name == "." || s.Name == ".." {
+			return fmt.Errorf("a run called %q cannot have a folder in %s; rename its case", s.Name, dir)
+		}
+		if other, ok := of[at]; ok {
+			return fmt.Errorf("the runs %q and %q would both leave their files in %s; rename one", other, s.Name, at)
+		}
+		of[at] = s.Name
+	}
+	return nil
 }
 
 // WriteOutputs writes the counters, event log, report and time series of each run into its folder. A run that did not end

@@ -69,13 +69,37 @@ func TestGrid(t *testing.T) {
 			t.Errorf("%s: %q with %d expectations, want %q with %d", row.what, got, len(row.choice.Expected(s)), row.want, row.expect)
 		}
 	}
-	for _, bad := range []Choice{{Cases: []string{"three"}}, {Axes: []Axis{{"jobs.none.io", []string{"4KiB"}}}}} {
+	for _, bad := range []Choice{{Cases: []string{"three"}}, {Axes: []Axis{{"jobs.none.io", []string{"4KiB"}}}}, {Cases: []string{"one", "one"}},
+		{Axes: []Axis{{"jobs.load.outstanding", []string{"1", "1"}}}}} {
 		if _, err := bad.Grid(s); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
 	if _, err := Apply(s, []Setting{{"seed", "1"}, {"nothing", "2"}}); err == nil {
 		t.Error("a setting that the scenario has not is taken")
+	}
+}
+
+// TestFolders: each run of several has one of its own, in the folder of all.
+func TestFolders(t *testing.T) {
+	for _, row := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"a", "b", "...", "a/b"}, ""},
+		{[]string{".."}, ""}, // the only run leaves its files in the folder itself
+		{[]string{"a b", "a_b"}, `the runs "a b" and "a_b" would both leave their files in out/a_b; rename one`},
+		{[]string{"a", ".."}, `a run called ".." cannot have a folder in out; rename its case`},
+		{[]string{".", "a"}, `a run called "." cannot`},
+		{[]string{"", "a"}, `a run called "" cannot`},
+	} {
+		var grid []*sim.Scenario
+		for _, name := range row.names {
+			grid = append(grid, &sim.Scenario{Name: name})
+		}
+		if err := CheckFolders("out", grid); (err == nil) != (row.want == "") || err != nil && !strings.HasPrefix(err.Error(), row.want) {
+			t.Errorf("%q: %v, want %q", row.names, err, row.want)
+		}
 	}
 }
 

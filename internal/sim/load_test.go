@@ -79,6 +79,14 @@ func TestUnknownFiguresInOutput(t *testing.T) {
 	}
 }
 
+// TestTwoCasesOfOneName are refused: one result would take the place of the other.
+func TestTwoCasesOfOneName(t *testing.T) {
+	_, err := Parse([]byte(inSmall("", ", cases: [{name: one}, {name: two}, {name: one}]")))
+	if err == nil || !strings.Contains(err.Error(), `there are two cases "one"; rename one`) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // TestDifferenceFromZero: of a figure that is wanted to be 0 there is no percentage.
 func TestDifferenceFromZero(t *testing.T) {
 	for _, row := range []struct {

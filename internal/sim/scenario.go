@@ -342,6 +342,13 @@ func (s *Scenario) fill() error {
 			return fmt.Errorf("host %s: %w", s.Hosts[i].Name, err)
 		}
 	}
+	cases := map[string]bool{}
+	for _, c := range s.Cases {
+		if cases[c.Name] {
+			return fmt.Errorf("there are two cases %q; rename one", c.Name)
+		}
+		cases[c.Name] = true
+	}
 	names := map[string]bool{}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
