@@ -2,6 +2,7 @@ package fio
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -98,6 +99,15 @@ func TestJobMistakes(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", file, err, says)
+		}
+	}
+}
+
+// TestArrayBytes: more I/Os than there are bytes are no bound, and none of 0.
+func TestArrayBytes(t *testing.T) {
+	for ios, want := range map[int64]uint64{0: math.MaxUint64, 100: 409_600, 1 << 52: math.MaxUint64, math.MaxInt64: math.MaxUint64} {
+		if got := (Array{IOs: ios}).Bytes(4096); got != want {
+			t.Errorf("%d I/Os are %d bytes, want %d", ios, got, want)
 		}
 	}
 }

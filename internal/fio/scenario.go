@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"math"
 	"slices"
 	"strconv"
@@ -27,7 +28,11 @@ func (a Array) Bytes(io uint64) uint64 {
 	if a.IOs <= 0 {
 		return math.MaxUint64
 	}
-	return uint64(a.IOs) * max(io, 512)
+	hi, bytes := bits.Mul64(uint64(a.IOs), max(io, 512))
+	if hi != 0 {
+		return math.MaxUint64
+	}
+	return bytes
 }
 
 // Scenario makes a scenario of the simulator, as YAML, of jobs: each is a job of a host of its own, which has the
