@@ -1,6 +1,7 @@
 package fio
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -17,18 +18,20 @@ type LogEntry struct {
 	Bytes     uint64
 }
 
+// mostEntries bounds what is read of a log: an hour of 9,000 I/Os a second, which takes 1 GiB of memory.
+const mostEntries = 1 << 25
+
 // ReadLog reads a latency log (NAME_lat.1.log): time, value, direction, block size, and columns that some
-// versions add behind.
+// versions add behind. What is no log, as /dev/zero, does not take the memory.
 func ReadLog(in io.Reader) ([]LogEntry, error) {
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, err
-	}
 	var out []LogEntry
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 4096)
+	for lines.Scan() {
 		n++
-		if line = strings.TrimSpace(line); line == "" {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" {
 			continue
 		}
 		f := strings.Split(line, ",")
@@ -37,6 +40,7 @@ func ReadLog(in io.Reader) ([]LogEntry, error) {
 		}
 		var v [4]int64
 		for i := range v {
+			var err error
 			if v[i], err = strconv.ParseInt(strings.TrimSpace(f[i]), 10, 64); err != nil || v[i] < 0 {
 				return nil, fmt.Errorf("line %d is not from a latency log: %q is not a number", n, strings.TrimSpace(f[i]))
 			}
@@ -44,7 +48,15 @@ func ReadLog(in io.Reader) ([]LogEntry, error) {
 		if v[2] > 1 { // a trim
 			continue
 		}
+		if len(out) == mostEntries {
+			return nil, fmt.Errorf("the latency log has more than %d I/Os; give a part of it", mostEntries)
+		}
 		out = append(out, LogEntry{v[0], float64(v[1]), v[2] == 1, uint64(v[3])})
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d is not from a latency log: it is longer than 4096 bytes", n+1)
+	} else if err != nil {
+		return nil, err
 	}
 	if len(out) == 0 {
 		return nil, errors.New("the latency log has no reads and no writes")

@@ -2,6 +2,7 @@ package fio
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -79,6 +80,17 @@ func TestTimeBasedIsFound(t *testing.T) {
 }
 
 func TestReadLog(t *testing.T) {
+	endless, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endless.Close()
+	if _, err := ReadLog(endless); err == nil || !strings.Contains(err.Error(), "line 1 is not from a latency log: it is longer than 4096 bytes") {
+		t.Errorf("/dev/zero: error %v", err)
+	}
+	if got, err := ReadLog(strings.NewReader("1, 2, 0, 4096\r\n\n3, 4, 1, 8192, 0")); err != nil || len(got) != 2 || got[1] != (LogEntry{3, 4, true, 8192}) {
+		t.Errorf("%+v, error %v", got, err)
+	}
 	for text, says := range map[string]string{"1, 2, 0": "line 1 is not from", "1, 2, 0, 4096\nx, 2, 0, 4096": `line 2 is not from a latency log: "x"`, "": "no reads and no writes"} {
 		if _, err := ReadLog(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v", text, err)
