@@ -18,18 +18,23 @@ type Job struct {
 // Options are values by their options; an option without a value has "".
 type Options map[string]string
 
-// set sets an option in place of what was written before. direct and buffered are one setting of fio, which the last decides.
+// aliases are second names of options. In fio both names are one option, which the last one decides.
+var aliases = map[string]string{"readwrite": "rw", "blocksize": "bs", "blockalign": "ba", "blocksize_range": "bsrange", "io_limit": "io_size",
+	"timeout": "runtime", "wait_for_previous": "stonewall", "iodepth_batch_submit": "iodepth_batch", "iodepth_batch_complete": "iodepth_batch_complete_min"}
+
+// opposites are options of which each sets the other one, too.
+var opposites = map[string]string{"direct": "buffered", "buffered": "direct", "rwmixread": "rwmixwrite", "rwmixwrite": "rwmixread"}
+
+// set sets an option in place of what was written before, under whichever of its names.
 func (o Options) set(option, value string) {
-	switch option {
-	case "direct":
-		delete(o, "buffered")
-	case "buffered":
-		delete(o, "direct")
+	if name, ok := aliases[option]; ok {
+		option = name
 	}
+	delete(o, opposites[option])
 	o[option] = value
 }
 
-// merge sets all options of a section whose own options are set already, so that it has one of direct and buffered at most.
+// merge sets all options of a section whose own options are set already, so that it has one of two opposites at most.
 func (o Options) merge(section Options) {
 	for k, v := range section {
 		o.set(k, v)

@@ -46,17 +46,17 @@ var harmless = []string{"ioengine", "direct", "buffered", "filename", "group_rep
 	"uri", "clustername", "rbdname", "pool", "clientname", "cmd_type"}
 
 // shapes are options that LoadOf reads.
-var shapes = []string{"rw", "readwrite", "bs", "blocksize", "ba", "blockalign", "bssplit", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "thinktime",
-	"iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min", "iodepth_low"}
+var shapes = []string{"rw", "bs", "ba", "bssplit", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "thinktime",
+	"iodepth_batch", "iodepth_batch_complete_min", "iodepth_low"}
 
 // lengths are options that say where on the device, when and for how long.
-var lengths = []string{"size", "filesize", "io_size", "runtime", "timeout", "time_based", "startdelay", "stonewall", "wait_for_previous", "new_group", "loops", "ramp_time"}
+var lengths = []string{"size", "filesize", "io_size", "runtime", "time_based", "startdelay", "stonewall", "new_group", "loops", "ramp_time"}
 
-// LoadOf makes a load of a job's options. What cannot be made one is an error that names the option; what can be left
+// LoadOf makes a load of a job's options, as [Options] has them: each by the first of its names. What cannot be made one is an error that names the option; what can be left
 // out at the price of a somewhat other load is in Left.
 func LoadOf(o map[string]string) (Load, error) {
 	var l Load
-	rw, modifier, _ := strings.Cut(cmp.Or(o["rw"], o["readwrite"], "read"), ":")
+	rw, modifier, _ := strings.Cut(cmp.Or(o["rw"], "read"), ":")
 	mix, ok := map[string]float64{"read": 0, "randread": 0, "write": 1, "randwrite": 1, "rw": -1, "readwrite": -1, "randrw": -1}[rw]
 	if !ok {
 		return l, fmt.Errorf("rw=%s is not simulated; it is one of read, write, randread, randwrite, rw, randrw", rw)
@@ -68,7 +68,7 @@ func LoadOf(o map[string]string) (Load, error) {
 	if mix < 0 {
 		mix = 0.5
 		for name, reads := range map[string]bool{"rwmixread": true, "rwmixwrite": false} {
-			if o[name] == "" || !reads && o["rwmixread"] != "" {
+			if o[name] == "" {
 				continue
 			}
 			v, err := strconv.ParseFloat(o[name], 64)
@@ -119,10 +119,10 @@ func (l *Load) cached(o map[string]string) error {
 // dropped reports whether an option that is known has a value without a counterpart.
 func (l *Load) dropped(option string, o map[string]string) bool {
 	switch value := o[option]; option {
-	case "ba", "blockalign":
+	case "ba":
 		n, err := ParseSize(value)
 		return err != nil || l.Sizes != nil || n != l.IO
-	case "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min":
+	case "iodepth_batch", "iodepth_batch_complete_min":
 		return value != "0" && value != "1"
 	case "iodepth_low":
 		return value != "0" && value != cmp.Or(o["iodepth"], "1")
@@ -148,13 +148,11 @@ func (l *Load) direction(option, value string) (string, error) {
 
 // sizes sets the size of I/Os.
 func (l *Load) sizes(o map[string]string) error {
-	for _, name := range []string{"bsrange", "blocksize_range"} {
-		if o[name] != "" {
-			return fmt.Errorf("%s=%s: a range of sizes is not simulated; give bs, or bssplit", name, o[name])
-		}
+	if o["bsrange"] != "" {
+		return fmt.Errorf("bsrange=%s: a range of sizes is not simulated; give bs, or bssplit", o["bsrange"])
 	}
 	if o["bssplit"] == "" {
-		text, err := l.direction("bs", cmp.Or(o["bs"], o["blocksize"], "4k"))
+		text, err := l.direction("bs", cmp.Or(o["bs"], "4k"))
 		if err != nil {
 			return err
 		}

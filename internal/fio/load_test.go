@@ -9,11 +9,11 @@ import (
 )
 
 // options are "bs=4k iodepth=2" as fio's result has them.
-func options(text string) map[string]string {
-	o := map[string]string{}
+func options(text string) Options {
+	o := Options{}
 	for f := range strings.FieldsSeq(text) {
 		k, v, _ := strings.Cut(f, "=")
-		o[k] = v
+		o.set(k, v)
 	}
 	return o
 }
@@ -21,22 +21,22 @@ func options(text string) map[string]string {
 func TestLoadOf(t *testing.T) {
 	for text, want := range map[string]Load{
 		"": {IO: 4096, Sequential: true, Outstanding: 1},
-		"rw=randread bs=8k iodepth=16 ioengine=libaio numjobs=2":             {IO: 8192, Outstanding: 32},
-		"rw=randread bs=8k iodepth=16 ioengine=psync numjobs=2":              {IO: 8192, Outstanding: 2},
-		"rw=randread bs=8k iodepth=16":                                       {IO: 8192, Outstanding: 1}, // fio's default engine is psync
-		"rw=randwrite bs=8k,64k":                                             {IO: 64 << 10, Write: 1, Outstanding: 1},
-		"rw=randread bs=8k,64k":                                              {IO: 8 << 10, Outstanding: 1},
-		"rw=randrw rwmixread=70 bs=8k,8k":                                    {IO: 8 << 10, Write: 0.3, Outstanding: 1},
-		"rw=randrw rwmixwrite=20":                                            {IO: 4 << 10, Write: 0.2, Outstanding: 1},
-		"rw=write rate_iops=100,50 numjobs=2":                                {IO: 4096, Write: 1, Sequential: true, Outstanding: 2, Rate: 100},
-		"rw=randread thinktime=50":                                           {IO: 4096, Outstanding: 1, Think: 50 * time.Microsecond},
-		"rw=randread bssplit=4k/50:12k/50":                                   {IO: 8192, Outstanding: 1, Sizes: []Weight{{4096, 5000}, {12288, 5000}}},
-		"rw=randread:1 buffered=0 direct=1":                                  {IO: 4096, Outstanding: 1},
-		"rw=write:0 ioengine=libiscsi":                                       {IO: 4096, Write: 1, Sequential: true, Outstanding: 1},
-		"rw=randread ioengine=nbd iodepth=4 uri=nbd+unix:///?socket=x":       {IO: 4096, Outstanding: 4},
-		"rw=randread ioengine=rbd iodepth=4 pool=p rbdname=v clientname=a":   {IO: 4096, Outstanding: 4},
-		"rw=randread ba=4k iodepth_batch=1 iodepth_low=1 direct=1":           {IO: 4096, Outstanding: 1},
-		"rw=randread ba=1m iodepth_batch=8 verify=md5 iodepth_batch_submit=": {IO: 4096, Outstanding: 1, Left: []string{"ba", "iodepth_batch", "iodepth_batch_submit", "verify"}},
+		"rw=randread bs=8k iodepth=16 ioengine=libaio numjobs=2":                      {IO: 8192, Outstanding: 32},
+		"rw=randread bs=8k iodepth=16 ioengine=psync numjobs=2":                       {IO: 8192, Outstanding: 2},
+		"rw=randread bs=8k iodepth=16":                                                {IO: 8192, Outstanding: 1}, // fio's default engine is psync
+		"rw=randwrite bs=8k,64k":                                                      {IO: 64 << 10, Write: 1, Outstanding: 1},
+		"rw=randread bs=8k,64k":                                                       {IO: 8 << 10, Outstanding: 1},
+		"rw=randrw rwmixread=70 bs=8k,8k":                                             {IO: 8 << 10, Write: 0.3, Outstanding: 1},
+		"rw=randrw rwmixwrite=20":                                                     {IO: 4 << 10, Write: 0.2, Outstanding: 1},
+		"rw=write rate_iops=100,50 numjobs=2":                                         {IO: 4096, Write: 1, Sequential: true, Outstanding: 2, Rate: 100},
+		"rw=randread thinktime=50":                                                    {IO: 4096, Outstanding: 1, Think: 50 * time.Microsecond},
+		"rw=randread bssplit=4k/50:12k/50":                                            {IO: 8192, Outstanding: 1, Sizes: []Weight{{4096, 5000}, {12288, 5000}}},
+		"rw=randread:1 buffered=0 direct=1":                                           {IO: 4096, Outstanding: 1},
+		"rw=write:0 ioengine=libiscsi":                                                {IO: 4096, Write: 1, Sequential: true, Outstanding: 1},
+		"rw=randread ioengine=nbd iodepth=4 uri=nbd+unix:///?socket=x":                {IO: 4096, Outstanding: 4},
+		"rw=randread ioengine=rbd iodepth=4 pool=p rbdname=v clientname=a":            {IO: 4096, Outstanding: 4},
+		"rw=randread ba=4k iodepth_batch=1 iodepth_low=1 direct=1":                    {IO: 4096, Outstanding: 1},
+		"rw=randread ba=1m iodepth_batch_complete=8 verify=md5 iodepth_batch_submit=": {IO: 4096, Outstanding: 1, Left: []string{"ba", "iodepth_batch", "iodepth_batch_complete_min", "verify"}},
 	} {
 		got, err := LoadOf(options(text))
 		got.Write = float64(int(got.Write*1000+0.5)) / 1000
@@ -65,7 +65,6 @@ func TestLoadOf(t *testing.T) {
 		"buffered=1":                  "buffered=1: the page cache",
 		"buffered":                    "buffered=: the page cache",
 		"direct=1 buffered=1":         "buffered=1: the page cache",
-		"direct=0 buffered=0":         "direct=0: the page cache",
 		"bs=nan":                      "is not a valid size",
 	} {
 		if l, err := LoadOf(options(text)); err == nil || !strings.Contains(err.Error(), says) {
@@ -113,6 +112,36 @@ func TestDirectAndBuffered(t *testing.T) {
 	}
 	if r, err := ParseResult([]byte(`{"fio version": "fio-3.33", "global options": null, "jobs": [{"jobname": "a", "job options": {"bs": 4}}]}`)); err == nil {
 		t.Errorf("an option that is a number: %+v", r)
+	}
+}
+
+// TestAliases: two names of an option are one option, and the last one counts, in a job file and in a result.
+func TestAliases(t *testing.T) {
+	for text, want := range map[string]Load{
+		"rw=randread bs=4k,readwrite=randwrite blocksize=64k":                    {IO: 64 << 10, Write: 1, Outstanding: 1},
+		"readwrite=randwrite blocksize=64k,rw=randread bs=8k":                    {IO: 8 << 10, Outstanding: 1},
+		"rw=randrw rwmixread=70,rwmixwrite=20":                                   {IO: 4 << 10, Write: 0.2, Outstanding: 1},
+		"rw=randrw,rwmixwrite=20 rwmixread=75":                                   {IO: 4 << 10, Write: 0.25, Outstanding: 1},
+		"rw=randread ba=1m iodepth_batch=8,blockalign=4k iodepth_batch_submit=1": {IO: 4 << 10, Outstanding: 1},
+	} {
+		global, own, _ := strings.Cut(text, ",")
+		list, err := ParseJobs("[global]\ndirect=1\n" + strings.ReplaceAll(global, " ", "\n") + "\n[a]\n" + strings.ReplaceAll(own, " ", "\n") + "\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, err := (&Result{Global: options("direct=1 " + global), Jobs: []JobResult{entry("a", 0, 1, 1, own)}}).Ran()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for from, o := range map[string]Options{"file": list[0].Options, "result": ran[0].Options} {
+			if l, err := LoadOf(o); err != nil || !reflect.DeepEqual(l, want) {
+				t.Errorf("%s: %s: %+v, error %v, want %+v", text, from, l, err, want)
+			}
+		}
+	}
+	all, notes := jobs(t, "[global]\ndirect=1\nsize=8m\nruntime=9\nio_size=1m\nstonewall\n[a]\n[b]\ntimeout=2\nio_limit=2m\nwait_for_previous=0\n", Array{})
+	if b := all[1]; b["for"] != "2s" || b["bytes"] != uint64(2<<20) || b["after_all"] != nil || len(notes) > 0 {
+		t.Errorf("%v, notes %q", b, notes)
 	}
 }
 
@@ -217,7 +246,7 @@ func TestLoops(t *testing.T) {
 	if got := all[0]["bytes"]; got != uint64(3<<20) {
 		t.Errorf("%v bytes", got)
 	}
-	if text := strings.Join(notes, "; "); len(notes) != 3 || !strings.Contains(text, "ramp_time") || !strings.Contains(text, "blockalign") || !strings.Contains(text, "iodepth_batch") {
+	if text := strings.Join(notes, "; "); len(notes) != 3 || !strings.Contains(text, "ramp_time") || !strings.Contains(text, "counterpart of ba,") || !strings.Contains(text, "iodepth_batch") {
 		t.Errorf("notes %q", notes)
 	}
 }

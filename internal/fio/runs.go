@@ -37,7 +37,7 @@ func (r *Result) Ran() ([]Ran, error) {
 			all = Options{}
 		}
 		all.merge(j.Options)
-		wall := on(all, "stonewall") || on(all, "wait_for_previous")
+		wall := on(all, "stonewall")
 		if len(stages) > 0 {
 			stage := stages[len(stages)-1]
 			if at := slices.IndexFunc(stage, func(k int) bool { return out[k].Name == j.Name && group[k] == j.Group }); at >= 0 {
@@ -55,7 +55,6 @@ func (r *Result) Ran() ([]Ran, error) {
 			return nil, err
 		}
 		later := len(out) > 0 && (wall || j.Group != group[len(out)-1] && !on(all, "new_group"))
-		delete(all, "wait_for_previous")
 		if delete(all, "stonewall"); later {
 			all["stonewall"] = ""
 		}
@@ -92,7 +91,7 @@ func (r *Result) Ran() ([]Ran, error) {
 
 // timed tells whether a job went on beyond its length, which so many entries of fio's had each.
 func (j *Ran) timed(clones int) bool {
-	if _, said := j.Options["time_based"]; said || j.Options["runtime"] == "" && j.Options["timeout"] == "" {
+	if _, said := j.Options["time_based"]; said || j.Options["runtime"] == "" {
 		return false
 	}
 	if n, err := strconv.Atoi(j.Options["numjobs"]); err == nil {

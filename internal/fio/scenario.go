@@ -1,12 +1,11 @@
 package fio
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"math/bits"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,11 +143,11 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	s.largest = max(s.largest, size)
 	job["span"] = min(size, 1<<30)
 	timed := on(o, "time_based")
-	if timed && o["runtime"] == "" && o["timeout"] == "" {
+	if timed && o["runtime"] == "" {
 		return errors.New("time_based needs a runtime")
 	}
 	runtime := int64(0)
-	if text := cmp.Or(o["runtime"], o["timeout"]); text != "" {
+	if text := o["runtime"]; text != "" {
 		if runtime, err = ParseTime(text, 1e9); err != nil {
 			return fmt.Errorf("runtime: %w", err)
 		}
@@ -171,7 +170,7 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		s.unsized = append(s.unsized, j.Name)
 	}
 	job["bytes"] = min(bytes, s.a.Bytes(io))
-	if (on(o, "stonewall") || on(o, "wait_for_previous")) && len(s.since) > 0 {
+	if on(o, "stonewall") && len(s.since) > 0 {
 		s.before, s.since = s.since, nil
 	}
 	s.since = append(s.since, j.Name)
