@@ -95,13 +95,13 @@ func letter(op []byte) error {
 	return nil
 }
 
-// request fills a record. The operation is R or 0, or W or 1.
+// request fills a record. The operation begins with R or W in either case, or is 0 or 1.
 func (r *Reader) request(rec *Record, disk, op []byte, t int64, offset, size uint64) (bool, error) {
 	switch op = bytes.TrimSpace(op); {
 	case len(op) == 0:
 		return false, errBad("it has no operation")
-	case op[0] == 'R' || op[0] == 'r' || op[0] == '0':
-	case op[0] == 'W' || op[0] == 'w' || op[0] == '1':
+	case op[0] == 'R' || op[0] == 'r' || string(op) == "0": // 0x2a is a SCSI command's code, and no 0
+	case op[0] == 'W' || op[0] == 'w' || string(op) == "1":
 		rec.Op = Write
 	default:
 		return false, errBad("its operation is neither R nor W")
@@ -115,7 +115,7 @@ func (r *Reader) request(rec *Record, disk, op []byte, t int64, offset, size uin
 // offset and length have to be.
 type Columns struct {
 	Time, Op, Offset, Length, Disk *column
-	// Write is the value of Op that makes a write; empty: what begins with w, W or 1.
+	// Write is the value of Op that makes a write; empty: what begins with w or W, or is 1.
 	Write     string
 	Separator byte // 0 is a comma
 	named     bool // columns go by the names of a head
@@ -185,6 +185,9 @@ func ParseColumns(text string) (*Columns, error) {
 	if c.Offset == nil || c.Length == nil {
 		return nil, fmt.Errorf("%q lacks offset= or length=, which a request needs", text)
 	}
+	if c.Write != "" && c.Op == nil {
+		return nil, fmt.Errorf("write=%s says which op is a write; add op=, the column that has it", c.Write)
+	}
 	return c, nil
 }
 
@@ -206,6 +209,9 @@ func (c *Columns) format() *format {
 			}
 			n := 0
 			if bytes.IndexByte(b, '"') >= 0 {
+				if sep == ' ' {
+					b = mergeBlanks(b)
+				}
 				in := csv.NewReader(bytes.NewReader(b))
 				in.Comma = rune(sep)
 				line, err := in.Read()
@@ -229,6 +235,24 @@ func (c *Columns) format() *format {
 	}
 }
 
+// mergeBlanks makes one space of the blanks between fields, and none of those before the first and behind the last. Those
+// in quotes stay.
+func mergeBlanks(line []byte) []byte {
+	out := make([]byte, 0, len(line))
+	quoted := false
+	for _, c := range line {
+		if c == '"' {
+			quoted = !quoted
+		}
+		if blank := c == ' ' || c == '\t'; !blank || quoted {
+			out = append(out, c)
+		} else if n := len(out); n > 0 && out[n-1] != ' ' {
+			out = append(out, ' ')
+		}
+	}
+	return bytes.TrimSuffix(out, []byte{' '})
+}
+
 // find looks up names in the file's first line. One that is missing ends the trace.
 func (c *Columns) find(r *Reader, head [][]byte) error {
 	for _, x := range []*column{c.Time, c.Op, c.Offset, c.Length, c.Disk} {
@@ -249,12 +273,13 @@ func (c *Columns) find(r *Reader, head [][]byte) error {
 }
 
 func (c *Columns) request(r *Reader, f [][]byte, rec *Record) (bool, error) {
+	for _, x := range []*column{c.Time, c.Op, c.Offset, c.Length, c.Disk} {
+		if x != nil && x.at >= len(f) {
+			return false, errBad("it has fewer columns")
+		}
+	}
 	bad := ""
 	get := func(x *column, limit float64) float64 {
-		if x.at >= len(f) {
-			bad = "it has fewer columns"
-			return 0
-		}
 		v, err := strconv.ParseFloat(string(bytes.TrimSpace(f[x.at])), 64)
 		if err != nil || !(v >= 0 && v*x.unit <= limit) {
 			bad = "column " + x.name + " is not a number, or out of range"
@@ -263,24 +288,20 @@ func (c *Columns) request(r *Reader, f [][]byte, rec *Record) (bool, error) {
 	}
 	offset, length := get(c.Offset, maxOffset), get(c.Length, maxLength)
 	if c.Time != nil {
-		if c.Time.at >= len(f) {
-			bad = "it has fewer columns"
-		} else {
-			t, ok := c.time(r, bytes.TrimSpace(f[c.Time.at]))
-			if !ok {
-				bad = "column " + c.Time.name + " is not a number, or out of range"
-			}
-			rec.Time = t
+		t, ok := c.time(r, bytes.TrimSpace(f[c.Time.at]))
+		if !ok {
+			bad = "column " + c.Time.name + " is not a number, or out of range"
 		}
+		rec.Time = t
 	}
 	op, disk := []byte("R"), []byte("disk")
-	if c.Op != nil && c.Op.at < len(f) {
+	if c.Op != nil {
 		op = bytes.TrimSpace(f[c.Op.at])
 		if c.Write != "" {
 			op = []byte{"RW"[boolByte(string(op) == c.Write)]}
 		}
 	}
-	if c.Disk != nil && c.Disk.at < len(f) {
+	if c.Disk != nil {
 		disk = f[c.Disk.at]
 	}
 	if bad != "" {

@@ -37,6 +37,10 @@ func TestColumns(t *testing.T) {
 			"a month later to the nanosecond", "time=1:us,offset=2,length=3", "1577808000000000,0,512\n1580400000000000.001,0,512\n",
 			[]Record{{0, Read, 0, 0, 512}, {2592000_000_000_001, Read, 0, 0, 512}}, "disk",
 		},
+		{
+			"blanks between fields, one with quotes", "op=2,offset=3,length=4,separator=space,disk=1", "  \"a  1\"   W  4096\t 512 \nb R 0 512\n",
+			[]Record{{0, Write, 0, 4096, 512}, {0, Read, 1, 0, 512}}, "a  1 b",
+		},
 		{"no time, no operation", "offset=1,length=2,separator=tab", "4096\t512\n0\t512\n", []Record{{0, Read, 0, 4096, 512}, {0, Read, 0, 0, 512}}, "disk"},
 	} {
 		c, err := ParseColumns(row.columns)
@@ -58,6 +62,7 @@ func TestColumnMistakes(t *testing.T) {
 	for text, says := range map[string]string{
 		"time=1:weeks,offset=2,length=3": "times count s, ms, us, ns or filetime", "offset=1": "lacks offset= or length=", "offset=0,length=2": "columns count from 1",
 		"lba=1,length=2": `"lba" is unknown`, "offset=1,length=2,separator=ab": "one character", "offset=,length=2": "is not a column",
+		"offset=1,length=2,write=W": "write=W says which op is a write; add op=",
 	} {
 		if _, err := ParseColumns(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v", text, err)
@@ -74,6 +79,28 @@ func TestColumnMistakes(t *testing.T) {
 		}
 		if _, err := readAll(r); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v", data, err)
+		}
+	}
+}
+
+// TestColumnsThatLack: a request whose operation or disk is not there, or whose operation is none, is bad. It is no read.
+func TestColumnsThatLack(t *testing.T) {
+	for _, row := range [][3]string{
+		{"op=13,offset=1,length=2", "0,512\n", "it has fewer columns"}, {"op=3,offset=1,length=2,write=W", "0,512\n", "it has fewer columns"},
+		{"disk=3,offset=1,length=2", "0,512\n", "it has fewer columns"}, {"op=3,offset=1,length=2", "0,512,0x2a\n", "its operation is neither R nor W"},
+		{"op=3,offset=1,length=2", "0,512,10\n", "its operation is neither R nor W"}, {"op=3,offset=1,length=2,write=0x2a", "0,512,0x2a\n", ""},
+		{"op=3,offset=1,length=2", "0,512,0\n", ""},
+	} {
+		c, err := ParseColumns(row[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(strings.NewReader(row[1]), "x", Options{Columns: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readAll(r); (err == nil) != (row[2] == "") || err != nil && !strings.Contains(err.Error(), row[2]) {
+			t.Errorf("%s of %q: %v, error %v, want %q", row[0], row[1], got, err, row[2])
 		}
 	}
 }
