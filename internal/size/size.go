@@ -97,15 +97,17 @@ func (b Bytes) Human() string {
 }
 
 // Decimal writes a number of bytes in units of 1000 with three digits, as reports and rates have
-// them: 8.59 GB. It may be negative; what is not a number is the caller's to say.
+// them: 8.59 GB. From 1000 TB on there are more digits. It may be negative; what is not a number is the caller's to say.
 func Decimal(bytes float64) string {
-	for _, u := range [...]struct {
-		name string
-		n    float64
-	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if math.Abs(bytes) >= u.n {
-			return fmt.Sprintf("%.3g %s", bytes/u.n, u.name)
+	format, unit := "%.0f %s", "B"
+	for _, larger := range []string{"kB", "MB", "GB", "TB"} {
+		if math.Abs(bytes) < 999.5 { // above, three digits round it to 1000
+			break
 		}
+		bytes, unit, format = bytes/1000, larger, "%.3g %s"
 	}
-	return fmt.Sprintf("%.0f B", bytes)
+	if math.Abs(bytes) >= 999.5 {
+		format = "%.0f %s"
+	}
+	return fmt.Sprintf(format, bytes, unit)
 }

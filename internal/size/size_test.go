@@ -80,7 +80,8 @@ func TestBytes(t *testing.T) {
 
 // TestDecimal: reports and rates have units of 1000.
 func TestDecimal(t *testing.T) {
-	for n, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 1 << 20: "1.05 MB", 8.59e9: "8.59 GB", -2.5e12: "-2.5 TB", 1e15: "1e+03 TB"} {
+	for n, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 1 << 20: "1.05 MB", 8.59e9: "8.59 GB", -2.5e12: "-2.5 TB", 1e15: "1000 TB", 1.2345e16: "12345 TB",
+		999.4: "999 B", 999.5: "1 kB", 999_499: "999 kB", 999_500: "1 MB", 999_999: "1 MB", -999_999: "-1 MB", 999.9e6: "1 GB", 999.9e9: "1 TB", 999.9e12: "1000 TB"} {
 		if got := Decimal(n); got != want {
 			t.Errorf("%g is %q, want %q", n, got, want)
 		}
