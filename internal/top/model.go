@@ -215,27 +215,21 @@ func (m *model) View() string {
 
 // summary says in one line what the array does; 80 columns hold it up to a GB/s.
 func (m *model) summary() string {
-	seconds := float64(m.now.Time-m.last.Time) / 1e9
+	rate := rates(m.last, m.now)
 	var upper, lower, hidden float64
-	old := map[string]admin.VolumeCounters{}
-	for _, v := range m.last.Volumes {
-		old[v.Volume] = v
-	}
+	old := volumesBefore(m.last.Counters, m.now.Counters)
 	for _, v := range m.now.Volumes {
 		b := old[v.Volume]
-		upper += float64(v.Written) - float64(b.Written)
-		lower += float64(total(v.Admitted)) - float64(total(b.Admitted))
-		hidden += float64(v.Undercover) - float64(b.Undercover)
-	}
-	if seconds <= 0 {
-		seconds = 1
+		upper += rate(uint64(b.Written), uint64(v.Written))
+		lower += rate(total(b.Admitted), total(v.Admitted))
+		hidden += rate(uint64(b.Undercover), uint64(v.Undercover))
 	}
 	used := admin.Size(0)
 	for _, p := range m.now.Pools {
 		used += p.CacheUsed
 	}
 	return fmt.Sprintf("hosts write %s, cache %s, undercover %s MB/s; %s of %s held",
-		showRate(upper/seconds), showRate(lower/seconds), showRate(hidden/seconds), used.Human(), m.now.CacheSize.Human())
+		showRate(upper), showRate(lower), showRate(hidden), used.Human(), m.now.CacheSize.Human())
 }
 
 func (m *model) state(rows, all int) string {

@@ -85,15 +85,35 @@ func worst(h admin.HistoryRange, figure string) map[string]float64 {
 	return out
 }
 
-// newTable makes a view of two readings. Rates are by second.
-func newTable(view string, from, to reading) table {
+// rates returns what makes a rate by second of two values of a counter.
+func rates(from, to reading) func(old, now uint64) float64 {
 	seconds := float64(to.Time-from.Time) / 1e9
-	rate := func(old, now uint64) float64 {
+	return func(old, now uint64) float64 {
 		if seconds <= 0 || now < old { // another array instead of the old one
 			return 0
 		}
 		return float64(now-old) / seconds
 	}
+}
+
+// volumesBefore returns the volumes of the earlier reading by name. One that has lost its name to another is not among them:
+// the other one counts from 0.
+func volumesBefore(from, to admin.Counters) map[string]admin.VolumeCounters {
+	before := map[string]admin.VolumeCounters{}
+	for _, v := range from.Volumes {
+		before[v.Volume] = v
+	}
+	for _, v := range to.Volumes {
+		if before[v.Volume].ID != v.ID {
+			delete(before, v.Volume)
+		}
+	}
+	return before
+}
+
+// newTable makes a view of two readings. Rates are by second.
+func newTable(view string, from, to reading) table {
+	rate := rates(from, to)
 	switch view {
 	case "pools":
 		return pools(from.Counters, to.Counters, rate)
@@ -116,16 +136,13 @@ func volumes(from admin.Counters, to reading, rate func(old, now uint64) float64
 		{"WRITE MB/s", "host_written_bytes_per_second", showRate, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true},
 		{"DESCRIBED MB/s", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false}, {"P99 ms", "p99_latency_ns", showMillis, false},
 		{"QUEUE", "queue_depth", showCount, false}, {"CACHE", "cache_dirty_bytes", showSize, false}, {"%CAP", "cache_percent_of_cap", showShare, false}}}
-	before, caps := map[string]admin.VolumeCounters{}, map[string]admin.Size{}
-	for _, v := range from.Volumes {
-		before[v.Volume] = v
-	}
+	before, caps := volumesBefore(from, to.Counters), map[string]admin.Size{}
 	for _, p := range to.Pools {
 		caps[p.Pool] = p.CacheLimit
 	}
 	for _, v := range to.Volumes {
 		b, latency, share := before[v.Volume], unknown, 0.0
-		if n := v.Timed - b.Timed; v.Timed > b.Timed {
+		if n := v.Timed - b.Timed; v.Timed > b.Timed && v.Busy >= b.Busy {
 			latency = float64(v.Busy-b.Busy) / float64(n)
 		}
 		p99, ok := to.p99[v.Volume]
@@ -152,15 +169,15 @@ func pools(from, to admin.Counters, rate func(old, now uint64) float64) table {
 	for _, p := range from.Pools {
 		before[p.Pool] = p
 	}
-	old := map[string]admin.VolumeCounters{}
-	for _, v := range from.Volumes {
-		old[v.Volume] = v
-	}
+	old := volumesBefore(from, to)
 	for _, v := range to.Volumes {
 		hidden[v.Pool] += rate(uint64(old[v.Volume].Undercover), uint64(v.Undercover))
 	}
 	for _, p := range to.Pools {
 		b, share := before[p.Pool], 0.0
+		if b.ID != p.ID { // another pool of this name, which counts from 0
+			b = admin.PoolCounters{}
+		}
 		if p.CacheLimit > 0 {
 			share = 100 * float64(p.CacheUsed) / float64(p.CacheLimit)
 		}
@@ -191,10 +208,7 @@ func offloads(from, to admin.Counters, rate func(old, now uint64) float64) table
 	t := table{columns: []column{
 		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false}, {"PRIMITIVE", "primitive", nil, false}, {"OPS/s", "operations_per_second", showCount, false},
 		{"OPS", "operations", showCount, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true}, {"IN FLIGHT (POOL)", "pool_inflight_bytes", showSize, false}}}
-	before, pools := map[string]admin.VolumeCounters{}, map[string]admin.PoolCounters{}
-	for _, v := range from.Volumes {
-		before[v.Volume] = v
-	}
+	before, pools := volumesBefore(from, to), map[string]admin.PoolCounters{}
 	for _, p := range to.Pools {
 		pools[p.Pool] = p
 	}

@@ -2,6 +2,7 @@ package top
 
 import (
 	"encoding/csv"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -102,6 +103,33 @@ func TestWorstOfHistory(t *testing.T) {
 	table := table{columns: []column{{"LAT ms", "latency", showMillis, false}}, rows: [][]cell{{{n: unknown}}, {{n: 5}}}}
 	if err := table.lines(w, time.Unix(0, 0)); err != nil || b.String() != "1970-01-01T00:00:00Z,\n1970-01-01T00:00:00Z,5\n" {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+// A volume or pool that was made anew under its name counts from 0, and so do all after a restart: no rate is negative, and no
+// latency is a difference that wrapped.
+func TestMadeAnew(t *testing.T) {
+	counters := func(seconds int64, id uint32, n admin.Size, timed, busy uint64) reading {
+		return reading{Counters: admin.Counters{Time: seconds * 1e9, Volumes: []admin.VolumeCounters{{Volume: "v", Pool: "p", ID: id, Written: n, Undercover: n, Timed: timed, Busy: busy,
+			Admitted: map[string]admin.Size{"host": n}}}, Pools: []admin.PoolCounters{{Pool: "p", ID: id, BackendRead: n}}}}
+	}
+	for _, row := range []struct {
+		from, to reading
+		rate     float64
+		latency  float64
+	}{
+		{counters(1, 7, 9e6, 5, 900), counters(2, 8, 4e6, 9, 90), 4e6, 10}, {counters(1, 7, 3e6, 5, 50), counters(2, 8, 4e6, 9, 90), 4e6, 10},
+		{counters(1, 7, 3e6, 5, 50), counters(2, 7, 4e6, 9, 90), 1e6, 10}, {counters(1, 7, 9e6, 5, 900), counters(2, 7, 4e6, 9, 90), 0, unknown},
+	} {
+		volume, pool := newTable("volumes", row.from, row.to).rows[0], newTable("pools", row.from, row.to).rows[0]
+		if volume[4].n != row.rate || pool[7].n != row.rate || pool[9].n != row.rate || volume[7].n != row.latency && !(math.IsNaN(row.latency) && math.IsNaN(volume[7].n)) {
+			t.Errorf("%+v to %+v: %v, %v", row.from, row.to, volume, pool)
+		}
+		m := newModel("volumes", time.Second, nil)
+		m.last, m.now = row.from, row.to
+		if want := fmt.Sprintf("hosts write %s, cache %[1]s, undercover %[1]s MB/s", showRate(row.rate)); !strings.HasPrefix(m.summary(), want) {
+			t.Errorf("%q, want %q", m.summary(), want)
+		}
 	}
 }
 
