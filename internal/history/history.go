@@ -314,24 +314,37 @@ func (h *History) push(t *tier, k tick) {
 	}
 }
 
-// rewind lets go what is not before now: the clock was set back.
+// rewind lets go what is not before now: the clock was set back. What is left of the step of now is folded anew.
 func (h *History) rewind(now int64) {
+	back := false
 	for _, t := range []*tier{&h.fine, &h.coarse} {
 		for n := len(t.ticks); n > 0 && t.ticks[n-1].end >= now; n-- {
-			t.ticks = t.ticks[:n-1]
+			t.ticks, back = t.ticks[:n-1], true
 		}
 	}
-	if h.bucket-CoarseStep.Milliseconds() >= now {
-		h.bucket, h.folding = 0, newFold()
+	if !back {
+		return
 	}
+	h.bucket, h.folding = 0, newFold()
+	end := stepEnd(now)
+	for _, t := range h.fine.ticks {
+		if stepEnd(t.end) == end {
+			h.fold(t)
+		}
+	}
+}
+
+// stepEnd returns the end of the coarse step that has a time, which is its last one at the latest.
+func stepEnd(at int64) int64 {
+	step := CoarseStep.Milliseconds()
+	return (at + step - 1) / step * step
 }
 
 // fold adds a fine tick to the coarse step of its time, and closes the one before.
 func (h *History) fold(t tick) {
-	step := CoarseStep.Milliseconds()
-	end := (t.end + step - 1) / step * step
+	end := stepEnd(t.end)
 	if h.bucket != 0 && end != h.bucket {
-		if k := h.folding.tick(h.view(), h.bucket, step); k.span > 0 {
+		if k := h.folding.tick(h.view(), h.bucket, CoarseStep.Milliseconds()); k.span > 0 {
 			h.limit(&k)
 			h.push(&h.coarse, k)
 		}

@@ -359,3 +359,22 @@ func TestClockSetBack(t *testing.T) {
 		h = open(t, dir, true)
 	}
 }
+
+// A step of five minutes in which the clock was set back has what is left of the samples, once.
+func TestClockSetBackInAStep(t *testing.T) {
+	for _, c := range []struct {
+		first, back int
+		want        []int64 // spans of the coarse ticks, in seconds
+	}{{200, 101, []int64{300, 300}}, {500, 201, []int64{300, 300}}, {500, 401, []int64{300, 300}}} {
+		h := open(t, "", true)
+		run(h, 1, c.first)
+		run(h, c.back, 700-c.back)
+		var got []int64
+		for _, k := range h.coarse.ticks {
+			got = append(got, k.span/1000)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d s, and again from %d s on: the steps cover %v s, want %v", c.first, c.back, got, c.want)
+		}
+	}
+}
