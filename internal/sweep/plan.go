@@ -156,6 +156,9 @@ func (p *Plan) addParameters() error {
 		if len(p.file.Grid[k]) == 0 {
 			return fmt.Errorf("grid: %s has no values", k)
 		}
+		if err := possible(p.file.Grid[k]); err != nil {
+			return fmt.Errorf("grid: %s: %w", k, err)
+		}
 		p.params = append(p.params, newParameter(k, p.file.Grid[k]))
 	}
 	if r := p.file.Random; r != nil {
@@ -358,7 +361,7 @@ func (p *Plan) Run(number int) Run {
 	r.Case = p.cases[digit(len(p.cases))]
 	b, err := json.Marshal([]any{r.Case, r.Values, r.Seed})
 	if err != nil {
-		panic("sweep: internal error: " + err.Error()) // YAML has no values that JSON has not, but for keys
+		panic("sweep: internal error: " + err.Error()) // addParameters has refused what JSON does not have
 	}
 	h := sha256.Sum256(append(p.digest[:], b...))
 	r.Hash = hex.EncodeToString(h[:16])

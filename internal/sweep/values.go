@@ -136,7 +136,19 @@ func (p parameter) cell(v any) any {
 	return x
 }
 
+// possible refuses values that YAML has and JSON, of which a run's hash is, does not.
+func possible(values []any) error {
+	_, err := json.Marshal(values)
+	if bad, ok := errors.AsType[*json.UnsupportedValueError](err); ok {
+		return fmt.Errorf("%s is not a number that a run can have", bad.Str)
+	}
+	return err
+}
+
 func (x *Range) check() error {
+	if err := possible(x.examples()); err != nil {
+		return err
+	}
 	if len(x.Choose) > 0 {
 		if x.From != nil || x.To != nil || x.Scale != "" {
 			return errors.New("choose goes without from, to and scale")
