@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -221,6 +222,30 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestWholeNumbers: all whole numbers between bounds are drawn, and no others.
+func TestWholeNumbers(t *testing.T) {
+	for _, row := range []struct {
+		x    Range
+		want []int64
+	}{
+		{Range{From: 0.5, To: 3.5, Integer: true}, []int64{1, 2, 3}}, {Range{From: -2.5, To: -0.5, Integer: true}, []int64{-2, -1}},
+		{Range{From: uint64(1), To: uint64(3), Integer: true}, []int64{1, 2, 3}}, {Range{From: 0.5, To: 3.5, Scale: "log", Integer: true}, []int64{1, 2, 3}},
+		{Range{From: 6.5, To: 7.5, Integer: true}, []int64{7}},
+	} {
+		if err := row.x.check(); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int64]bool{}
+		for i := range 1000 {
+			seen[row.x.draw(1, "k", i).(int64)] = true
+		}
+		r := Random{Parameters: map[string]Range{"k": row.x}}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, row.want) || r.combinations() != float64(len(row.want)) {
+			t.Errorf("from %v to %v: %v are drawn, and %v are counted; want %v", row.x.From, row.x.To, got, r.combinations(), row.want)
+		}
+	}
+}
+
 // TestFewValues: all points differ where values repeat, and no list of points is kept where they hardly can.
 func TestFewValues(t *testing.T) {
 	const drawn = "{from: 1us, to: 1ms, scale: log}"
@@ -274,6 +299,10 @@ func TestMistakes(t *testing.T) {
 		{"jobs.load.outstanding: [1, 8]", "jobs.load.rate: [[1, .nan], 100]", "grid: jobs.load.rate: NaN is not a number that a run can have"},
 		{"{from: 1us, to: 1ms, scale: log}", "{from: 0, to: .inf}", "random: jobs.load.think: +Inf is not a number"},
 		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us, -.inf]}", "random: jobs.load.think: -Inf is not a number"},
+		{"{from: 1us, to: 1ms, scale: log}", "{from: 0.2, to: 0.8, integer: true}", "from 0.2 to 0.8: there is no whole number between them"},
+		{"{from: 1us, to: 1ms, scale: log}", "{from: 1, to: 10000000000000000000, integer: true}", "whole numbers are drawn up to 9007199254740992"},
+		{"scale: log", "integer: true", "leave it out with times"},
+		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us, 2us], integer: true}", "choose goes without"},
 		{"points: 2", "points: 90000000", "more than 100000000 runs"},
 		{"job.load.iops", "load.iops", "is not the name of a figure"},
 		{"seeds: 2", "sedes: 2", "sedes"},

@@ -34,7 +34,7 @@ type Range struct {
 	Choose  []any  `yaml:"choose"`
 
 	unit     unit
-	from, to float64
+	from, to float64 // whole numbers if Integer
 }
 
 // unit is what a value counts.
@@ -150,8 +150,8 @@ func (x *Range) check() error {
 		return err
 	}
 	if len(x.Choose) > 0 {
-		if x.From != nil || x.To != nil || x.Scale != "" {
-			return errors.New("choose goes without from, to and scale")
+		if x.From != nil || x.To != nil || x.Scale != "" || x.Integer {
+			return errors.New("choose goes without from, to, scale and integer")
 		}
 		return nil
 	}
@@ -170,9 +170,23 @@ func (x *Range) check() error {
 		return fmt.Errorf("from %v: a logarithmic scale begins above 0", x.From)
 	case x.unit == octets && math.Ceil(x.from/sector) > math.Floor(x.to/sector):
 		return fmt.Errorf("from %v to %v: there is no multiple of %d bytes between them; give one with choose", x.From, x.To, sector)
+	case x.Integer && x.unit == seconds:
+		return errors.New("integer is for numbers; leave it out with times, which are drawn to the nanosecond")
+	}
+	if x.Integer && x.unit == plain {
+		x.from, x.to = math.Ceil(x.from), math.Floor(x.to)
+		if x.from > x.to {
+			return fmt.Errorf("from %v to %v: there is no whole number between them; give one with choose", x.From, x.To)
+		}
+		if max(-x.from, x.to) > mostWhole {
+			return fmt.Errorf("from %v to %v: whole numbers are drawn up to %d; give smaller ones", x.From, x.To, int64(mostWhole))
+		}
 	}
 	return nil
 }
+
+// mostWhole is the largest number below which a float has all whole ones.
+const mostWhole = 1 << 53
 
 // sector is what sizes that are drawn are multiples of.
 const sector = 512
@@ -187,7 +201,7 @@ func (r *Random) combinations() float64 {
 		case x.unit == octets:
 			n *= math.Floor(x.to/sector) - math.Ceil(x.from/sector) + 1
 		case x.unit == plain && x.Integer:
-			n *= math.Floor(x.to) - math.Ceil(x.from) + 1
+			n *= x.to - x.from + 1
 		case x.to > x.from:
 			n = math.Inf(1)
 		}
