@@ -159,12 +159,12 @@ const (
 )
 
 // ios is how many I/Os a simulation of a load has: enough of each direction, and writes that the cache
-// takes in.
+// takes in, but several times what is in flight, of which the beginning does not count.
 func (m *Model) ios(l Load) int64 {
 	n := int64(modelIOs * max(1, m.Work))
 	n = max(n, 20*int64(l.Outstanding))
 	if l.Write > 0 {
-		n = min(n, int64(modelCache/2/float64(l.IO)/l.Write))
+		n = max(min(n, int64(modelCache/2/float64(l.IO)/l.Write)), 4*int64(l.Outstanding))
 	}
 	return max(n, 100)
 }

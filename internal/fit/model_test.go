@@ -25,6 +25,23 @@ func TestBeginningDoesNotCount(t *testing.T) {
 	}
 }
 
+// TestDeepLargeWrites: a load that has more in flight than a short simulation would write has a latency, which grows with
+// what is in flight where the link is the bottleneck.
+func TestDeepLargeWrites(t *testing.T) {
+	m := &Model{Profile: "all-flash", Seed: 1}
+	var mean [2]float64
+	for i, depth := range []int{32, 128} {
+		var err error
+		if mean[i], err = m.simulate(&Observation{Load: Load{IO: 1 << 20, Outstanding: depth, Write: 1}, Writes: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%.2f ms and %.2f ms", mean[0]*1e3, mean[1]*1e3)
+	if grown := mean[1] / mean[0]; math.Abs(grown/4-1) > 0.1 {
+		t.Errorf("%.2f ms with 32 in flight, %.2f ms with 128", mean[0]*1e3, mean[1]*1e3)
+	}
+}
+
 // TestSmallNVRAM: latencies do not depend on how little of NVRAM the model sets up.
 func TestSmallNVRAM(t *testing.T) {
 	m := &Model{Profile: "all-flash", Seed: 1}
