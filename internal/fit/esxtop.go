@@ -31,15 +31,17 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 		return nil, err
 	}
 	at := map[string]map[string]int{} // by device, by counter
+	var devices []map[string]int      // in the file's order: sums of floats depend on it
 	for i, c := range head {
 		if m := esxtopColumn.FindStringSubmatch(c); m != nil {
 			if at[m[1]] == nil {
 				at[m[1]] = map[string]int{}
+				devices = append(devices, at[m[1]])
 			}
 			at[m[1]][m[2]] = i
 		}
 	}
-	if len(at) == 0 {
+	if len(devices) == 0 {
 		return nil, errors.New("it has no columns of disk devices; record them by esxtop -b with the disk device panel")
 	}
 	var all []reading
@@ -66,7 +68,7 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 		}
 		last = now
 		idle := reading{} // I/Os of devices that did so little that their figures are rounded to 0
-		for _, columns := range at {
+		for _, columns := range devices {
 			get := func(counter string) float64 { // NaN: not known
 				i, ok := columns[counter]
 				if !ok || i >= len(line) {

@@ -185,7 +185,7 @@ func fromLog(name string, load Load) ([]Observation, error) {
 		out = append(out, Observation{Load: l, Name: filepath.Base(name), Writes: k.write, Mean: s.Mean / 1e9, Spread: s.Deviation / s.Mean, N: s.N})
 	}
 	slices.SortFunc(out, func(a, b Observation) int {
-		return cmp.Or(cmp.Compare(a.IO, b.IO), cmp.Compare(a.Mean, b.Mean))
+		return cmp.Or(cmp.Compare(a.IO, b.IO), cmp.Compare(a.Mean, b.Mean), cmp.Compare(boolean(a.Writes), boolean(b.Writes)))
 	})
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,29 @@ func TestESXTopRoundsToZero(t *testing.T) {
 		}
 		if err != nil || len(obs) != 1 || obs[0].Rate != row.rate || obs[0].IO != 8192 || math.Abs(obs[0].Mean-2e-3) > 1e-9 {
 			t.Errorf("%s: %+v, error %v, want %g/s", row.line, obs, err, row.rate)
+		}
+	}
+}
+
+// TestReadIsDeterministic: a source gives the same observations each time, to the last bit and in the same order.
+func TestReadIsDeterministic(t *testing.T) {
+	head, line := `"(PDH-CSV 4.0) (UTC)(0)"`, "\n\"01/02/2026 10:00:00\""
+	for i := range 9 {
+		for _, c := range []string{"Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec", "Average Guest MilliSec/Read", "Average Guest MilliSec/Write"} {
+			head += fmt.Sprintf(`,"\\host\Physical Disk SCSI Device(naa.%d)\%s"`, i, c)
+		}
+		line += fmt.Sprintf(`,"%g","%g","%g","%g","%g","%g"`, 100.1/float64(i+3), 33.3*float64(i+1), 0.1*float64(i+1), 1.7/float64(i+1), 1.1+0.3*float64(i), 2.3/float64(i+1))
+	}
+	for _, source := range []string{save(t, "top.csv", head+line), save(t, "x_lat.1.log", "0, 100000, 0, 4096\n1, 100000, 1, 4096\n")} {
+		first, err := Read(context.Background(), source, Load{Outstanding: 2})
+		if err != nil || len(first) != 2 {
+			t.Fatalf("%s: %+v, error %v", source, first, err)
+		}
+		for range 100 {
+			again, err := Read(context.Background(), source, Load{Outstanding: 2})
+			if err != nil || !slices.Equal(again, first) {
+				t.Fatalf("%s: %+v, and then %+v, error %v", source, first, again, err)
+			}
 		}
 	}
 }
