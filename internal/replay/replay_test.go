@@ -179,6 +179,19 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
+// TestFarBlocks: blocks that a cache cannot tell from others are refused, and are no hits.
+func TestFarBlocks(t *testing.T) {
+	far := []trace.Record{{Offset: 0, Length: 512}, {Offset: 512 << 48, Length: 512}}
+	cfg := Config{Policies: []string{"lru"}, Sizes: []CacheSize{{Blocks: 5}}, BlockSizes: []int64{512}}
+	if cells, err := Table(&records{list: far}, cfg); err == nil || !strings.Contains(err.Error(), "a request at byte 144115188075855872 lies behind the 281474976710656 blocks of 512 bytes") {
+		t.Errorf("%+v, error %v", cells, err)
+	}
+	cfg.BlockSizes[0] = 1024
+	if cells, err := Table(&records{list: far}, cfg); err != nil || cells[0].ReadMisses != 2 {
+		t.Errorf("in larger blocks: %+v, error %v", cells, err)
+	}
+}
+
 // memory is a target that checks what it is asked.
 type memory struct {
 	mu     sync.Mutex // guards the rest

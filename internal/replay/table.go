@@ -145,7 +145,9 @@ func Table(src Source, cfg Config) ([]Cell, error) {
 				return nil, err
 			}
 			for _, l := range lanes {
-				l.add(&rec, src.Objects())
+				if err := l.add(&rec, src.Objects()); err != nil {
+					return nil, err
+				}
 			}
 		}
 		each(lanes, func(l *lane, c *cache) {
@@ -236,13 +238,16 @@ func newCache(policy string, size CacheSize, blockSize int64, sectors bool) (*ca
 }
 
 // add puts a record into the batch of the lane.
-func (l *lane) add(rec *trace.Record, objects bool) {
+func (l *lane) add(rec *trace.Record, objects bool) error {
 	q := request{write: rec.Op == trace.Write}
 	if objects {
 		q.key, q.blocks, q.count = hostcache.Key(rec.Offset), 1, rec.Length
 	} else {
 		b := uint64(l.blockSize)
 		first, last := rec.Offset/b, (rec.Offset+uint64(rec.Length)-1)/b
+		if last >= hostcache.MaxBlocks { // its key would be that of another block
+			return fmt.Errorf("a request at byte %d lies behind the %d blocks of %d bytes that a cache can tell apart; give a larger block size", rec.Offset, uint64(hostcache.MaxBlocks), b)
+		}
 		q.key, q.blocks = hostcache.MakeKey(rec.Disk, first), uint32(last-first+1)
 		from := rec.Offset / trace.SectorSize
 		q.first = uint32(from - first*uint64(l.sectors))
@@ -258,6 +263,7 @@ func (l *lane) add(rec *trace.Record, objects bool) {
 			}
 		}
 	}
+	return nil
 }
 
 // run gives the lane's batch to a cache.
