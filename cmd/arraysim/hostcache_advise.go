@@ -50,7 +50,8 @@ hits of all sizes and block sizes (LRU, validity by sector, write-through).
 
 The size is the smallest that reaches 95 % of the hits that any size can; with
 --size, a flash device of that size is divided so that the most reads hit. Memory is
-bounded: a disk that touches more regions of 1 MiB than --regions is sampled.`,
+bounded: a disk that touches more regions of 1 MiB than --regions is sampled, and a
+trace whose disks together need more than 8 GiB is refused.`,
 		Example: "  arraysim hostcache advise vm.vscsi\n  arraysim hostcache advise msr.csv.gz --size 64GiB --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

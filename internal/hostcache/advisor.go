@@ -85,6 +85,25 @@ func NewAdvisor(cfg AdvisorConfig) *Advisor {
 	return &Advisor{cfg: cfg}
 }
 
+// What an Advisor takes, about, in bytes: for each region, for each view without any, and for each early request.
+const (
+	regionMemory = 40 << 10
+	viewMemory   = 128 << 10
+	earlyMemory  = 32
+)
+
+// AdvisorMemory returns how many bytes an [Advisor] of so many regions takes at most, about.
+func AdvisorMemory(regions int) int64 { return 2 * (viewMemory + int64(regions)*regionMemory) }
+
+// Memory returns how many bytes the Advisor takes now, about.
+func (a *Advisor) Memory() int64 {
+	n := int64(len(a.early)) * earlyMemory
+	for _, v := range a.views {
+		n += viewMemory + int64(len(v.ids))*regionMemory
+	}
+	return n
+}
+
 // See is a request to the disk.
 func (a *Advisor) See(r block.Range, write bool) {
 	if r.Count == 0 {

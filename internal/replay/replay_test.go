@@ -309,6 +309,17 @@ func TestAdvise(t *testing.T) {
 	if s := got[1].Best(1 << 30).At(1 << 30); s > 0 {
 		t.Errorf("a scan hits %g", s)
 	}
+	// Many disks together are bounded, too: here by the memory of one with 100 regions, which is 8 MiB.
+	for disks, refused := range map[int]bool{8: false, 50: true} {
+		list = list[:0]
+		for i := range disks * 5000 {
+			list = append(list, trace.Record{Disk: uint16(i % disks), Offset: uint64(i/disks%10) << 20, Length: 4096})
+		}
+		_, err := advise(&records{list: list}, 100, 0)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "the first 50 disks of the trace need more than 8.1 MiB of memory; give less --regions than 100") {
+			t.Errorf("%d disks: error %v", disks, err)
+		}
+	}
 	if _, err := Advise(&records{objects: true}, 100); err == nil {
 		t.Error("advice on objects")
 	}
