@@ -22,7 +22,8 @@ func (a *app) cacheHisto() *cobra.Command {
 		Long: `histo prints what vscsiStats -c prints, for all requests, for reads and for
 writes: ioLength, seekDistance (to the previous one, and to the closest of 16),
 latency, outstandingIOs and interarrival. A trace has no latencies and no
-outstanding requests; without times it has no interarrival either.`,
+outstanding requests; without times it has no interarrival either, and one of
+objects has no distances.`,
 		Example: "  arraysim hostcache histo --kind latency > latency.csv\n  arraysim hostcache histo vm.vscsi",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,7 +36,7 @@ outstanding requests; without times it has no interarrival either.`,
 				if err != nil {
 					return err
 				}
-				return show(a, cmd, h, func(w io.Writer, h *trace.Histograms) { _ = h.WriteCSV(w, kind, 0, "0") })
+				return show(a, cmd, h.Only(kind), func(w io.Writer, h *trace.Histograms) { _ = h.WriteCSV(w, kind, 0, "0") })
 			}
 			if reset {
 				return errors.New("--reset is for a running cache; leave it out with a trace")
@@ -59,9 +60,12 @@ outstanding requests; without times it has no interarrival either.`,
 			if err != io.EOF {
 				return err
 			}
-			if s.Nanoseconds == 0 { // no times
-				for _, h := range disks {
+			for _, h := range disks {
+				if !s.Times() {
 					h.Of[trace.Interarrival] = [3]trace.Histogram{}
+				}
+				if s.Objects() { // their identifiers are no addresses
+					h.Of[trace.SeekDistance], h.Of[trace.SeekDistance16] = [3]trace.Histogram{}, [3]trace.Histogram{}
 				}
 			}
 			var names []string
@@ -69,7 +73,7 @@ outstanding requests; without times it has no interarrival either.`,
 			for i, name := range s.Disks() {
 				if h := disks[uint16(i)]; h != nil {
 					names = append(names, name)
-					byName[name] = h
+					byName[name] = h.Only(kind)
 				}
 			}
 			return show(a, cmd, byName, func(w io.Writer, m map[string]*trace.Histograms) {

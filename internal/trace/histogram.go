@@ -147,6 +147,17 @@ func (h *Histograms) Reset() {
 	}
 }
 
+// Only returns the histograms of a name that vscsiStats takes. Others are as if nothing had been counted.
+func (h *Histograms) Only(kind string) *Histograms {
+	out := &Histograms{}
+	for k := range kinds {
+		if kind == "all" || kind == kinds[k].name {
+			out.Of[k] = h.Of[k]
+		}
+	}
+	return out
+}
+
 func (h *Histograms) add(k Kind, class int, v int64) { h.Of[k][class].add(kinds[k].limits, v) }
 
 // WriteCSV writes histograms as `vscsiStats -p kind -c` does. Kinds that nothing was counted for are
