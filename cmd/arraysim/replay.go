@@ -63,7 +63,21 @@ func (f *traceFlags) open(name string) (*trace.Reader, error) {
 	default:
 		return nil, fmt.Errorf("--action: %q is not Q, D or C", f.action)
 	}
-	return trace.Open(name, opt)
+	r, err := trace.Open(name, opt)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Unit != 0 && r.Unit() == 0 {
+		err = fmt.Errorf("--unit goes with a list of block numbers; %s has the format %s: leave it out", name, r.Format())
+	}
+	if opt.Action != 0 && r.Format() != "blktrace" && r.Format() != "blkparse" {
+		err = fmt.Errorf("--action goes with blktrace and blkparse; %s has the format %s: leave it out", name, r.Format())
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
 }
 
 // share reads 0.01 or 1%.
