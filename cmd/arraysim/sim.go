@@ -72,6 +72,12 @@ A file whose name ends in .fio is a fio job file. It runs against a volume of an
 			if plan == "" && scenario == "" {
 				return errors.New("sim needs the path of a scenario file, or --sweep with a plan")
 			}
+			if changed(cmd, "profile") && !strings.HasSuffix(scenario, ".fio") {
+				return fmt.Errorf("--profile goes with a fio job file; a scenario takes --set profile=%s", f.profile)
+			}
+			if f.record < 0 {
+				return fmt.Errorf("--record %v: give a time above 0, such as 1s", f.record)
+			}
 			a.running = true
 			if plan != "" {
 				return a.sweep(cmd, plan, scenario, &f)

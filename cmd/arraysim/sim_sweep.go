@@ -51,7 +51,7 @@ func (f *simFlags) plan(c *cobra.Command) (string, error) {
 		return "", nil
 	case len(f.sweep) > 1:
 		return "", errors.New("a plan is the only --sweep; write other values into its grid")
-	case changed(c, "seed", "until", "case", "set", "out", "expect", "replicates", "record", "io-log"):
+	case changed(c, "seed", "until", "case", "set", "out", "expect", "replicates", "record", "io-log", "profile"):
 		return "", errors.New("a plan takes --rows, --shard, --jobs, --merge, --partial, --retry-failed, --quiet and --json; write the rest into the plan")
 	case len(f.rows.dirs) == 0:
 		return "", errors.New("a sweep by a plan needs --rows, the folder of its rows")
