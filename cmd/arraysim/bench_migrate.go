@@ -71,6 +71,10 @@ func (f *migrateFlags) run() ([]experiment.Migrated, error) {
 		if err := size.Set(text); err != nil {
 			return nil, fmt.Errorf("--size: %w", err)
 		}
+		// The cache moves behind the memory, and the guest reads all the time.
+		if days := (uint64(memory)/uint64(link) + uint64(size)/uint64(link)) / 86400; days > 0 {
+			return nil, fmt.Errorf("--link %s: a move of %s and %s takes more than %d days at that rate; give bytes per second with a unit, such as 110MB", f.link, f.memory, text, days)
+		}
 		for _, caches := range f.caches {
 			m := experiment.Migration{Caches: strings.TrimSpace(caches), Size: uint64(size), Memory: uint64(memory), WorkingSet: uint64(set),
 				Link: uint64(link), Profile: f.profile}
