@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -125,11 +126,12 @@ func (a *app) fit(cmd *cobra.Command, sources []string, f *fitFlags) error {
 	}
 	if !a.json && terminal(os.Stderr) {
 		bars := mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40))
-		text := ""
-		bar := bars.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("fit "), decor.Any(func(decor.Statistics) string { return text })),
+		var text atomic.Value // the fit writes it, the bar reads it
+		text.Store("")
+		bar := bars.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("fit "), decor.Any(func(decor.Statistics) string { return text.Load().(string) })),
 			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
 		opt.Progress = func(looks int, off float64) {
-			text = fmt.Sprintf("%d simulations of all loads, off by %.1f times the noise", looks, off)
+			text.Store(fmt.Sprintf("%d simulations of all loads, off by %.1f times the noise", looks, off))
 			bar.Increment()
 		}
 		defer func() {
