@@ -115,6 +115,12 @@ func (a *app) fit(cmd *cobra.Command, sources []string, f *fitFlags) error {
 	if f.mdisks < 1 || f.mdisks > 1024 {
 		return fmt.Errorf("--mdisks %d: give 1 to 1024", f.mdisks)
 	}
+	if f.depth < 0 || f.depth > 1<<20 {
+		return fmt.Errorf("--depth %d: give 1 to %d", f.depth, 1<<20)
+	}
+	if f.out != "" && !strings.HasSuffix(f.out, ".yaml") {
+		return fmt.Errorf("--out %s: --profile loads files that end in .yaml; give such a name", f.out)
+	}
 	ctx, _ := signals()
 	var obs []fit.Observation
 	for _, s := range sources {

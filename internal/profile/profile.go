@@ -153,24 +153,21 @@ func Names() []string {
 	return names
 }
 
-// Text returns the file of a built-in profile.
+// Text returns the file of a built-in profile, or the file of this name if it ends in .yaml.
 func Text(name string) ([]byte, error) {
+	if strings.HasSuffix(name, ".yaml") {
+		return size.ReadFile(name, size.MaxDocument)
+	}
 	b, err := files.ReadFile(path.Join("profiles", name+".yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("there is no profile %q; it is one of %s, or the path of a YAML file", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("there is no profile %q; it is one of %s, or the path of a file that ends in .yaml", name, strings.Join(Names(), ", "))
 	}
 	return b, nil
 }
 
 // Load returns the profile of this name, or of this file if the name ends in .yaml.
 func Load(name string) (*Profile, error) {
-	var b []byte
-	var err error
-	if strings.HasSuffix(name, ".yaml") {
-		b, err = size.ReadFile(name, size.MaxDocument)
-	} else {
-		b, err = Text(name)
-	}
+	b, err := Text(name)
 	if err != nil {
 		return nil, err
 	}
