@@ -43,8 +43,8 @@ firmware that serve runs, in virtual time. The same scenario and seed give the s
 every machine.
 
 A scenario with cases runs all of them, and --sweep KEY=A,B the grid of the values, on all cores.
-Ctrl-C ends the runs and prints the results so far. In --out, a run that has not ended leaves the
-files of an earlier one as they are.
+Ctrl-C ends the runs and prints the results so far. In --out, a run that has not begun, or fails,
+leaves the files of an earlier one as they are.
 
 --sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
 --rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.

@@ -213,11 +213,11 @@ func CheckFolders(dir string, grid []*sim.Scenario) error {
 	return nil
 }
 
-// WriteOutputs writes the counters, event log, report and time series of each run into its folder. A run that did not end
-// writes nothing, so that the files there are those of one whole run.
+// WriteOutputs writes the counters, event log, report and time series of each run into its folder, up to where it was
+// interrupted. A run that did not begin is nil: what is in its folder stays.
 func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
 	for i, r := range runs {
-		if r == nil || !r.Ended() {
+		if r == nil {
 			continue
 		}
 		at := Folder(dir, len(runs), grid[i])

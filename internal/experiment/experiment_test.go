@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,9 +183,16 @@ func TestWorkEnds(t *testing.T) {
 	}
 }
 
-// TestInterrupted: what an earlier grid left stays but for the runs that ended, those that had not begun are nil, and no file is
-// left half-written.
+// TestInterrupted: what an earlier grid left stays of the runs that had not begun, which are nil, and of one that fails. No file
+// is left half-written.
 func TestInterrupted(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		t.Run(fmt.Sprint("fails=", fails), func(t *testing.T) { testInterrupted(t, fails) })
+	}
+}
+
+// testInterrupted has the second of three runs end early: it fails, or is interrupted.
+func testInterrupted(t *testing.T, fails bool) {
 	s := load(t, "small.yaml", strings.Replace(small, "{name: one}, {name: two,", "{name: zero, set: {until: 1s}}, {name: one}, {name: two,", 1))
 	grid, err := (&Choice{}).Grid(s)
 	if err != nil {
@@ -210,25 +218,43 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupt := func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
+		if s.Name == "one" && fails {
+			return nil, errors.New("no space")
+		}
 		if s.Name == "one" {
 			r.Every(1e9, func(int64) { cancel() })
 		}
 		return func(bool) error { return nil }, nil
 	}
 	runs, err := Work{Jobs: 1, Attach: Together([]Attachment{rec.Attach, log.Attach, interrupt})}.Run(ctx, grid)
+	if fails {
+		if err == nil {
+			t.Fatal("a run that fails is no error")
+		}
+		files = files[:4] // of what was attached; nothing else is written
+		defer cancel()
+		kept(t, dir, grid, files, 1)
+		return
+	}
 	if err != nil || len(runs) != 3 || !runs[0].Ended() || runs[1] == nil || runs[1].Ended() || runs[2] != nil {
 		t.Fatalf("interrupted in the second of three runs: %v, %v", runs, err)
 	}
 	if err := WriteOutputs(dir, grid, runs); err != nil {
 		t.Fatal(err)
 	}
+	kept(t, dir, grid, files, 2)
 	if begun, those := Begun(grid, runs); len(begun) != 2 || len(those) != 2 || begun[1].Name != "one" {
 		t.Errorf("the runs that had begun are %q", names(begun))
 	}
+}
+
+// kept checks that the files of the first runs of a grid are new, those of the others the earlier ones, and that there are no parts.
+func kept(t *testing.T, dir string, grid []*sim.Scenario, files []string, first int) {
+	t.Helper()
 	for i, c := range grid {
 		for _, f := range files {
 			b, err := os.ReadFile(filepath.Join(dir, c.Name, f))
-			if err != nil || (string(b) == "earlier") != (i > 0) {
+			if err != nil || (string(b) == "earlier") != (i >= first) {
 				t.Errorf("%s of %s: %.20q, %v", f, c.Name, b, err)
 			}
 		}

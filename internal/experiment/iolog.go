@@ -33,8 +33,8 @@ func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	return &IOLog{forms, dir}, nil
 }
 
-// Attach begins to log r; done writes the files of a run that ended.
-func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(ended bool) error, err error) {
+// Attach begins to log r; done writes the files of a run that is to keep them.
+func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
 	dir := l.dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
@@ -54,8 +54,8 @@ func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(ended bool) error
 		}
 		all = append(all, trace.Request{Record: trace.Record{Time: x.Issued, Op: op, Disk: n, Offset: x.Offset, Length: uint32(x.Bytes)}, Latency: x.Done - x.Issued})
 	})
-	return func(ended bool) error {
-		if !ended {
+	return func(keep bool) error {
+		if !keep {
 			return nil
 		}
 		write := func(name string, fn func(io.Writer) error) error {

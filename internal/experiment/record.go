@@ -27,8 +27,8 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// Attach begins to record r; done completes the files of a run that ended.
-func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(ended bool) error, err error) {
+// Attach begins to record r; done completes the files of a run that is to keep them.
+func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
 	dir := c.Dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
@@ -60,13 +60,13 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(ended bool) e
 			}
 		}
 	})
-	return func(ended bool) error {
+	return func(keep bool) error {
 		errs := []error{failed}
 		for _, w := range writers {
 			errs = append(errs, w.Close())
 		}
 		end := (*tidy.Output).Commit
-		if !ended || errors.Join(errs...) != nil { // the files of a run before stay as they are
+		if !keep || errors.Join(errs...) != nil { // the files of a run before stay as they are
 			end = (*tidy.Output).Abort
 		}
 		return errors.Join(append(errs, end(table), end(top))...)

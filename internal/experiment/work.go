@@ -40,6 +40,7 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	if jobs <= 0 {
 		jobs = runtime.GOMAXPROCS(0)
 	}
+	interrupted := ctx // by the caller, and not by a run that fails
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	runs := make([]*sim.Run, len(grid))
@@ -49,7 +50,7 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	for range min(jobs, len(grid)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(grid)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if runs[i], errs[i] = w.one(ctx, grid[i]); errs[i] != nil {
+				if runs[i], errs[i] = w.one(ctx, interrupted, grid[i]); errs[i] != nil {
 					errs[i] = fmt.Errorf("%s: %w", grid[i].Name, errs[i])
 					stop()
 				}
@@ -65,8 +66,9 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	return runs, nil
 }
 
-// one carries out a run in slices of about a tenth of a second, so that it shows how far it is, and ends soon after ctx.
-func (w Work) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) {
+// one carries out a run in slices of about a tenth of a second, so that it shows how far it is, and ends soon after ctx. What it
+// has by then is kept if interrupted has ended, too.
+func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run, err error) {
 	r, err := sim.New(s)
 	if err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func (w Work) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) 
 		if failed != nil {
 			return nil, failed
 		}
-		defer func() { err = errors.Join(err, done(r.Ended())) }()
+		defer func() { err = errors.Join(err, done(r.Problem() == nil && (r.Ended() || interrupted.Err() != nil))) }()
 	}
 	var meter Meter
 	if w.Meter != nil {
@@ -113,9 +115,9 @@ func (w Work) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) 
 	return r, nil
 }
 
-// Attachment watches a run from its beginning. Done ends that: ended tells whether the run came to its end. If not, what an
-// earlier run left stays as it is.
-type Attachment func(*sim.Scenario, *sim.Run) (done func(ended bool) error, err error)
+// Attachment watches a run from its beginning. Done ends that: keep tells whether the run came to its end, or to where somebody
+// interrupted it. If not, because it or another one failed, what an earlier run left stays as it is.
+type Attachment func(*sim.Scenario, *sim.Run) (done func(keep bool) error, err error)
 
 // Together is several of them, nil if there is none.
 func Together(all []Attachment) Attachment {
@@ -124,10 +126,10 @@ func Together(all []Attachment) Attachment {
 	}
 	return func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
 		var ends []func(bool) error
-		endAll := func(ended bool) error {
+		endAll := func(keep bool) error {
 			var errs []error
 			for _, end := range ends {
-				errs = append(errs, end(ended))
+				errs = append(errs, end(keep))
 			}
 			return errors.Join(errs...)
 		}

@@ -24,8 +24,9 @@ type VirtualConfig struct {
 	Depth    int
 	Speed    float64
 	ReadOnly bool
-	// Attach, if it is there, is called with the run before it begins; done when it is over, at its end or before.
-	Attach func(*sim.Scenario, *sim.Run) (done func(ended bool) error, err error)
+	// Attach, if it is there, is called with the run before it begins; done when it is over, at its end or before. What was
+	// attached is kept unless the run failed.
+	Attach func(*sim.Scenario, *sim.Run) (done func(keep bool) error, err error)
 }
 
 const defaultVolume = 256 << 30
@@ -61,7 +62,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 	if out.Errors > 0 {
 		out.FirstError = errors.New("the array refused it; see the run's counters")
 	}
-	return out, r, errors.Join(r.Problem(), done(r.Ended()))
+	return out, r, errors.Join(r.Problem(), done(r.Problem() == nil))
 }
 
 func (cfg *VirtualConfig) scenario() (*sim.Scenario, error) {
