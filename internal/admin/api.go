@@ -142,12 +142,14 @@ func handle[I, O any](a huma.API, op huma.Operation, fn func(*I) (O, error)) {
 	})
 }
 
+var errStopping = &refusal{err: errors.New("the daemon is stopping; try again when it runs"), status: http.StatusServiceUnavailable}
+
 // change registers an operation that a daemon that stops no longer carries out.
 func change[I, O any](d *daemon, a huma.API, op huma.Operation, fn func(*I) (O, error)) {
 	handle(a, op, func(in *I) (O, error) {
 		if !d.beginChange() {
 			var none O
-			return none, &refusal{err: errors.New("the daemon is stopping; try again when it runs"), status: http.StatusServiceUnavailable}
+			return none, errStopping
 		}
 		defer d.changes.Done()
 		return fn(in)
@@ -235,7 +237,11 @@ func (d *daemon) objectOperations(a huma.API) {
 	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
 	// The guard has looked at the token by then.
 	handle(a, post("/token", "check-token", "Report whether the token is valid; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
-	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(context.Background()) })
+	change(d, a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) {
+		ctx, cancel := d.untilStop()
+		defer cancel()
+		return d.check(ctx)
+	})
 	change(d, a, post("/volumes", "create-volume", "Create a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
 	type deletion struct {
 		Name  string `path:"name"`
@@ -378,6 +384,9 @@ func (d *daemon) check(ctx context.Context) (CheckReport, error) {
 	var all array.Report
 	for _, g := range d.groups {
 		r, _, err := verify(ctx, g.exec, g.array, false, nil)
+		if errors.Is(err, context.Canceled) {
+			return report(r), errStopping
+		}
 		if err != nil {
 			return report(r), err
 		}

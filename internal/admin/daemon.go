@@ -327,6 +327,19 @@ func (d *daemon) beginChange() bool {
 	return !d.stopping
 }
 
+// untilStop returns a context that ends when the daemon begins to stop: for a change that takes long.
+func (d *daemon) untilStop() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-d.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 func (d *daemon) saveCounters() (err error) {
 	for _, g := range d.groups {
 		err = errors.Join(err, g.saveCounters())

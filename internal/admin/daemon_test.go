@@ -209,6 +209,24 @@ func TestClone(t *testing.T) {
 	}
 }
 
+// TestCheckEndsWithTheDaemon: a check of a daemon that stops ends, and none begins: what it reads is about to go.
+func TestCheckEndsWithTheDaemon(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	ctx, cancel := r.d.untilStop()
+	defer cancel()
+	if rep, err := r.d.check(ctx); err != nil || !rep.OK {
+		t.Errorf("a check before: %+v, %v", rep, err)
+	}
+	r.d.beginStop()
+	<-ctx.Done()
+	if _, err := r.d.check(ctx); !errors.Is(err, errStopping) {
+		t.Errorf("a check that is under way ends with %v", err)
+	}
+	if _, err := r.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "stopping") {
+		t.Errorf("a check that comes late: %v", err)
+	}
+}
+
 // The check says what is wrong, on line and off line.
 func TestCheckFindsDamage(t *testing.T) {
 	c := parse(t, testConfig, t.TempDir())

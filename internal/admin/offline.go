@@ -143,7 +143,7 @@ func verify(ctx context.Context, x block.Executor, a *array.Array, repair bool, 
 	t := time.NewTicker(progressInterval)
 	defer t.Stop()
 	end := make(chan bool, 1)
-	for more := true; more; {
+	for more := true; more && ctx.Err() == nil; {
 		x.Lock()
 		v.Step(func(m bool) { end <- m })
 		x.Unlock()
@@ -159,12 +159,15 @@ func verify(ctx context.Context, x block.Executor, a *array.Array, repair bool, 
 					progress(read, total)
 				}
 			case <-ctx.Done():
-				x.Lock()
-				v.Stop()
-				x.Unlock()
-				return v.Report(), v.Mended, ctx.Err()
+				waiting = false
 			}
 		}
+	}
+	if ctx.Err() != nil {
+		x.Lock()
+		v.Stop()
+		x.Unlock()
+		return v.Report(), v.Mended, ctx.Err()
 	}
 	if progress != nil {
 		read, _ := v.Progress()
