@@ -152,6 +152,8 @@ func (k *kernelDoor) find(g *ioGroup, s handlers.VolumeSpec) (*array.Volume, err
 	return v, nil
 }
 
+var errMoving = errors.New("the array is about to move to another node")
+
 // OpenVolume implements the handlers' host.
 func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
 	fail := func(err error) (*scsi.Unit, block.Info, func(), error) { return nil, block.Info{}, nil, err }
@@ -160,6 +162,9 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 		return fail(errors.New("the daemon is stopping"))
 	}
 	defer d.changes.Done()
+	if d.moves.begun() {
+		return fail(errMoving)
+	}
 	g, err := k.group(s)
 	if err != nil {
 		return fail(err)
@@ -182,6 +187,9 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 	g.exec.Lock()
 	defer g.exec.Unlock()
 	// Others may have been quicker.
+	if d.moves.begun() { // who moves has not seen this device
+		return fail(errMoving)
+	}
 	if again, err := k.find(g, s); err != nil {
 		return fail(err)
 	} else if again != v {

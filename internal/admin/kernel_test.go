@@ -67,10 +67,28 @@ func TestKernelDoor(t *testing.T) {
 	if err := k.ResizeVolume("new", 32<<20); err != nil || r.volumeOf("new").Info().Sectors != 32<<20/512 {
 		t.Errorf("larger: %v", err)
 	}
+	if n := r.d.kernelDevices(); n != 1 {
+		t.Errorf("%d devices keep the array here", n)
+	}
 	release()
+	if n := r.d.kernelDevices(); n != 0 {
+		t.Errorf("%d devices keep the array here behind their end", n)
+	}
 	if err := r.AddExport(ctx, Export{Volume: "new", LUN: 5}); err != nil {
 		t.Errorf("after its release: %v", err)
 	}
+
+	// A device that came now would stay behind.
+	if err := r.d.moves.begin(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := k.OpenVolume(spec("gold", "late")); err == nil || !strings.Contains(err.Error(), "about to move") {
+		t.Errorf("while the array is about to move: %v", err)
+	}
+	if err := r.d.moves.begin(); err == nil {
+		t.Error("two moves at a time")
+	}
+	r.d.moves.end()
 
 	// Write protection belongs to the device.
 	protect := with(spec("gold", "p"), func(s *handlers.VolumeSpec) { s.WriteProtect = true })

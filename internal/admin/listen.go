@@ -62,9 +62,12 @@ func (d *daemon) listen() error {
 		d.background.Go(func() { d.record(recorders) })
 	}
 	if d.cfg.TCMU {
-		return d.openKernelDoor()
+		err = d.openKernelDoor()
 	}
-	return nil
+	if err == nil {
+		d.moves.open()
+	}
+	return err
 }
 
 // listenHTTP opens the door for browsers, scripts and scrapers: the page, the

@@ -37,12 +37,48 @@ var errMoved = errors.New("the array has moved to another node")
 // moves is the state of a daemon's array that moves.
 type moves struct {
 	mu    sync.Mutex
+	ready bool          // guarded by mu: all doors are open
 	busy  bool          // guarded by mu: a move is being tried
 	to    *link.Peer    // guarded by mu: who is to have the array; set once
 	leave chan struct{} // closed when to is set
 	limit time.Duration // moveLimit; for tests
 	// next stands by in this daemon's place as soon as hosts have left it; nil: not yet.
 	next atomic.Pointer[daemon]
+}
+
+// open lets moves begin.
+func (m *moves) open() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ready = true
+}
+
+// begin notes a move, unless there is one, or the daemon is not that far.
+func (m *moves) begin() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !m.ready:
+		return conflict("this node has not completed its start; try again, and see arraysim status")
+	case m.busy:
+		return conflict("the array is already about to move; see arraysim status")
+	}
+	m.busy = true
+	return nil
+}
+
+// end says that the array stays.
+func (m *moves) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy = false
+}
+
+// begun reports whether a move is being tried, or is under way.
+func (m *moves) begun() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.busy
 }
 
 // heir returns who is to have the array; nil: it stays.
@@ -120,17 +156,15 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 	if err != nil {
 		return MoveStatus{}, err
 	}
-	d.moves.mu.Lock()
-	busy := d.moves.busy
-	d.moves.busy = true
-	d.moves.mu.Unlock()
-	if busy {
-		return MoveStatus{}, conflict("the array is already about to move; see arraysim status")
+	if err := d.moves.begin(); err != nil {
+		return MoveStatus{}, err
+	}
+	if n := d.kernelDevices(); n > 0 { // from here on there are no further ones
+		d.moves.end()
+		return MoveStatus{}, conflict("%d TCMU devices of this machine use the array, and cannot follow it; remove them first", n)
 	}
 	if err = d.quiesce(); err != nil {
-		d.moves.mu.Lock()
-		d.moves.busy = false
-		d.moves.mu.Unlock()
+		d.moves.end()
 		return MoveStatus{}, conflict("the array stays here, and hosts continue: %w", err)
 	}
 	d.moves.mu.Lock()
@@ -142,6 +176,16 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 		s.Epoch = *own.Epoch
 	}
 	return s, nil
+}
+
+// kernelDevices is how many volumes are devices of this machine's kernel.
+func (d *daemon) kernelDevices() (n int) {
+	for _, g := range d.groups {
+		g.exec.Lock()
+		n += len(g.exports.kernel)
+		g.exec.Unlock()
+	}
+	return n
 }
 
 // quiesce has hosts of all nodes wait, and returns when nothing of them is under way any more.
@@ -175,8 +219,6 @@ func (d *daemon) heirOf(name string) (p link.Peer, err error) {
 		return p, conflict("this node would not stand by after a move; write rados.standby: true on all nodes")
 	case own.State != StateServing:
 		return p, conflict("this node does not serve the array at this moment (%s); see arraysim status", own.State)
-	case d.kernel != nil && len(d.kernel.server.Devices()) > 0:
-		return p, conflict("%d TCMU devices of this machine use the array, and cannot follow it; remove them first", len(d.kernel.server.Devices()))
 	}
 	self := d.cfg.self()
 	peers := d.links.Peers()
