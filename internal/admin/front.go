@@ -110,10 +110,21 @@ func (f *front) hold(ctx context.Context, limit time.Duration) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.portal.OnHold() {
+		return errors.New("an earlier hold of the hosts has ended, and this one with it; try again")
+	}
 	if f.timer != nil {
 		f.timer.Stop()
 	}
-	f.until, f.timer = until, time.AfterFunc(time.Until(until), f.release)
+	var t *time.Timer
+	t = time.AfterFunc(time.Until(until), func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.timer == t { // else it has waited for mu, and there is a later hold
+			f.endHold()
+		}
+	})
+	f.until, f.timer = until, t
 	return nil
 }
 
@@ -121,8 +132,14 @@ func (f *front) hold(ctx context.Context, limit time.Duration) error {
 func (f *front) release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.endHold()
+}
+
+// endHold is release. Preconditions: mu is held.
+func (f *front) endHold() {
 	if f.timer != nil { // it is not to end a later hold
 		f.timer.Stop()
+		f.timer = nil
 	}
 	if !f.taken {
 		f.portal.Release()

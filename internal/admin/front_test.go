@@ -215,3 +215,31 @@ func TestHoldOutlivesAFormerOne(t *testing.T) {
 	}
 	p.Release()
 }
+
+// TestLimitThatComesLate: the limit of a hold that waits for its turn while the next hold has it does not end that one.
+func TestLimitThatComesLate(t *testing.T) {
+	f := newFrontRig(t)
+	const limit = 50 * time.Millisecond
+	for {
+		if err := f.hold(t.Context(), limit); err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		if f.portal.OnHold() {
+			break
+		}
+		f.mu.Unlock() // the machine is busy
+	}
+	time.Sleep(2 * limit)
+	f.timer = time.AfterFunc(time.Hour, func() {}) // what the next hold does at its end
+	f.mu.Unlock()
+	time.Sleep(limit)
+	if !f.portal.OnHold() {
+		t.Error("the limit of the hold before has ended this one")
+	}
+	f.release()
+	if err := f.hold(t.Context(), time.Hour); err != nil || !f.portal.OnHold() {
+		t.Errorf("a hold behind it: %v", err)
+	}
+	f.release()
+}
