@@ -195,6 +195,9 @@ func (w *world) stop() {
 	w.t.Helper()
 	closed := false
 	w.d.Close(false, func() { closed = true })
+	if w.r.IntN(2) == 0 { // somebody has asked for it before, and comes late
+		w.d.SetPolicy(Policy{Mode: WriteBack}, nil)
+	}
 	for i := 0; !closed && i < 2_000_000 && w.v.Step(); i++ {
 	}
 	if !closed {

@@ -201,9 +201,12 @@ func (d *Disk) populating() bool {
 }
 
 // SetPolicy asks for a policy. done, if it is not nil, is called when the policy is in
-// effect, or nothing is left to do for it: dirty data is destaged before a mode with less is.
+// effect, or nothing is left to do for it: dirty data is destaged before a mode with less is. A disk that closes takes nothing
+// dirty any more, whatever is asked for.
 func (d *Disk) SetPolicy(p Policy, done func()) {
-	d.requested = p
+	if d.requested = p; d.closing {
+		d.requested.Mode = WriteThrough
+	}
 	if done != nil {
 		d.waiters = append(d.waiters, waiter{fn: done})
 	}
@@ -441,7 +444,7 @@ func (d *Disk) dropAll() {
 // Close destages everything and then calls done; requests that come later end Gone.
 // With hurry dirty data stays on flash, where the next Open finds it.
 func (d *Disk) Close(hurry bool, done func()) {
-	d.requested.Mode = WriteThrough
+	d.closing, d.requested.Mode = true, WriteThrough
 	end := func() {
 		d.closed = true
 		if t := d.generation.timer; t != nil {

@@ -145,6 +145,7 @@ type Disk struct {
 	listeners    []func(block.Event)
 	generation   generations
 	leaving      *leaving // while another disk copies what is here
+	closing      bool     // Close has been called
 	closed       bool
 }
 
