@@ -318,7 +318,9 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 		return errors.Join(err, link.Close())
 	}
 	if err := s.tree.complement(&i); err == nil { // Open may have set attributes
+		d.mu.Lock() // a device that is open may be named by another one
 		d.info = i
+		d.mu.Unlock()
 	}
 	if _, ok := h.(TaskManager); ok && d.caps&capTMR != 0 {
 		if err := d.SetAttribute("attrib/tmr_notification", "1"); err != nil {

@@ -76,6 +76,7 @@ type Transport interface {
 type Device struct {
 	exec   block.Executor
 	t      Transport
+	label  string // what Name returns
 	info   block.Info
 	shift  uint // log2 of sectors a logical block
 	zero   []byte
@@ -129,7 +130,7 @@ const (
 
 // Open asks the unit who it is. It waits; the executor is not held.
 func Open(exec block.Executor, t Transport, name string) (*Device, error) {
-	d := &Device{exec: exec, t: t}
+	d := &Device{exec: exec, t: t, label: name}
 	if err := d.identify(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -298,7 +299,7 @@ func (d *Device) identify(name string) error {
 func (d *Device) Info() block.Info { return d.info }
 
 // Name returns the unit's name, which never changes. The executor need not be held.
-func (d *Device) Name() string { return d.info.Name }
+func (d *Device) Name() string { return d.label }
 
 // Cancel withdraws a request: what waits for a session ends at once, what the unit has is aborted there.
 func (d *Device) Cancel(r *block.Request) {

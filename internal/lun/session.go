@@ -130,11 +130,11 @@ func (s *Session) start(c *Command) {
 	in := s.in
 	switch {
 	case s.quit || c.withdrawn:
-		s.mu.Unlock()
 		c.Lost = net.ErrClosed
 		if c.withdrawn {
 			c.Lost = errCancelled
 		}
+		s.mu.Unlock()
 		go c.Done(c)
 		return
 	case in == nil:
