@@ -179,7 +179,7 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
-// TestFarBlocks: blocks that a cache cannot tell from others are refused, and are no hits.
+// TestFarBlocks: blocks that a cache cannot distinguish from others are refused, and are no hits.
 func TestFarBlocks(t *testing.T) {
 	far := []trace.Record{{Offset: 0, Length: 512}, {Offset: 512 << 48, Length: 512}}
 	cfg := Config{Policies: []string{"lru"}, Sizes: []CacheSize{{Blocks: 5}}, BlockSizes: []int64{512}}

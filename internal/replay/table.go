@@ -246,7 +246,7 @@ func (l *lane) add(rec *trace.Record, objects bool) error {
 		b := uint64(l.blockSize)
 		first, last := rec.Offset/b, (rec.Offset+uint64(rec.Length)-1)/b
 		if last >= hostcache.MaxBlocks { // its key would be that of another block
-			return fmt.Errorf("a request at byte %d lies behind the %d blocks of %d bytes that a cache can tell apart; give a larger block size", rec.Offset, uint64(hostcache.MaxBlocks), b)
+			return fmt.Errorf("a request at byte %d lies behind the %d blocks of %d bytes that a cache can distinguish; give a larger block size", rec.Offset, uint64(hostcache.MaxBlocks), b)
 		}
 		q.key, q.blocks = hostcache.MakeKey(rec.Disk, first), uint32(last-first+1)
 		from := rec.Offset / trace.SectorSize
