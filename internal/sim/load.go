@@ -70,7 +70,7 @@ func (s *Load) check() error {
 	if err := s.checkRate(max(s.Rate, s.RateMax), s.Bandwidth); err != nil {
 		return err
 	}
-	open := s.Rate > 0 || s.Bandwidth > 0
+	open := max(s.Rate, s.RateMax) > 0 || s.Bandwidth > 0
 	for _, c := range s.Changes {
 		if err := s.checkRate(c.Rate, c.Bandwidth); err != nil {
 			return fmt.Errorf("change at %s: %w", c.At, err)
@@ -159,7 +159,7 @@ func (j *job) makeLoads(vols []*volume) error {
 			j.total += l.span * uint64(s.Laps)
 		}
 	}
-	if s.Laps > 1 {
+	if s.Laps > 1 && s.Pattern == "sequential" { // others have no laps
 		j.lap1.latency = newLatencies(2)
 	}
 	if s.Bytes > 0 {
@@ -263,7 +263,7 @@ func (l *load) later() {
 
 // arrive is an arrival of an open loop.
 func (l *load) arrive() {
-	if !l.j.running || !l.on {
+	if !l.j.running || !l.on || l.gap == 0 { // a change within a burst may have ended what is open
 		return
 	}
 	if l.limit == 0 || l.now < l.limit {

@@ -15,31 +15,39 @@ func inSmall(jobs, rest string) string {
 // TestLoadsThatCannotBe are refused in one line: they would divide by zero, never end, or run at another rate than they say.
 func TestLoadsThatCannotBe(t *testing.T) {
 	for load, want := range map[string]string{
-		"bandwidth: 1MiB, sizes: [{size: 4KiB}]":                                      "no size has a weight",
-		"outstanding: 1, bytes: 1MiB, sizes: [{size: 4KiB}, {size: 8KiB, weight: 0}]": "no size has a weight",
-		"outstanding: 1, sizes: [{size: 0, weight: 1}]":                               "an I/O of 0",
-		"outstanding: 1, sizes: [{size: 4KiB, weight: -1}]":                           "has the weight -1",
-		"outstanding: 1, sizes: [{size: 4KiB, weight: 9000000000}]":                   "weights go from 0 to 10^9",
-		"outstanding: 1, io: 100":                                                     "sizes are multiples of 512",
-		"outstanding: -1, io: 4KiB":                                                   "outstanding is -1; give 1 or more",
-		"kind: zero, outstanding: -1":                                                 "outstanding is -1",
-		"rate: -5, io: 4KiB":                                                          "a rate of -5 I/Os a second; give 0.001 to 10^9",
-		"rate: .inf, io: 4KiB":                                                        "a rate of +Inf",
-		"rate: .nan, io: 4KiB":                                                        "a rate of NaN",
-		"rate: 1e12, io: 4KiB":                                                        "a rate of 1e+12",
-		"rate: 0.0004, io: 4KiB, bytes: 8KiB":                                         "a rate of 0.0004",
-		"rate: 1, rate_max: .inf, io: 4KiB":                                           "a rate of +Inf",
-		"bandwidth: 1, io: 4KiB, bytes: 8KiB":                                         "less than an I/O in 1000 s",
-		"bandwidth: 2PiB, io: 4KiB":                                                   "give 1 PiB or less",
-		"rate: 5, io: 4KiB, changes: [{at: 1s, rate: -1}]":                            "change at 1s: a rate of -1",
-		"rate: 5, io: 4KiB, changes: [{at: 1s}]":                                      "change at 1s: an open loop stays one",
-		"outstanding: 5, io: 4KiB, changes: [{at: 1s, rate: 5}]":                      "a closed one without",
-		"outstanding: 1, io: 4KiB, write: .nan":                                       "fractions go from 0 to 1",
-		"outstanding: 1, io: 4KiB, write: 0.5, hot: {reads: .nan, span: 1MiB}":        "fractions go from 0 to 1",
+		"bandwidth: 1MiB, sizes: [{size: 4KiB}]":                                                      "no size has a weight",
+		"outstanding: 1, bytes: 1MiB, sizes: [{size: 4KiB}, {size: 8KiB, weight: 0}]":                 "no size has a weight",
+		"outstanding: 1, sizes: [{size: 0, weight: 1}]":                                               "an I/O of 0",
+		"outstanding: 1, sizes: [{size: 4KiB, weight: -1}]":                                           "has the weight -1",
+		"outstanding: 1, sizes: [{size: 4KiB, weight: 9000000000}]":                                   "weights go from 0 to 10^9",
+		"outstanding: 1, io: 100":                                                                     "sizes are multiples of 512",
+		"outstanding: -1, io: 4KiB":                                                                   "outstanding is -1; give 1 or more",
+		"kind: zero, outstanding: -1":                                                                 "outstanding is -1",
+		"rate: -5, io: 4KiB":                                                                          "a rate of -5 I/Os a second; give 0.001 to 10^9",
+		"rate: .inf, io: 4KiB":                                                                        "a rate of +Inf",
+		"rate: .nan, io: 4KiB":                                                                        "a rate of NaN",
+		"rate: 1e12, io: 4KiB":                                                                        "a rate of 1e+12",
+		"rate: 0.0004, io: 4KiB, bytes: 8KiB":                                                         "a rate of 0.0004",
+		"rate: 1, rate_max: .inf, io: 4KiB":                                                           "a rate of +Inf",
+		"bandwidth: 1, io: 4KiB, bytes: 8KiB":                                                         "less than an I/O in 1000 s",
+		"bandwidth: 2PiB, io: 4KiB":                                                                   "give 1 PiB or less",
+		"rate: 5, io: 4KiB, changes: [{at: 1s, rate: -1}]":                                            "change at 1s: a rate of -1",
+		"rate: 5, io: 4KiB, changes: [{at: 1s}]":                                                      "change at 1s: an open loop stays one",
+		"outstanding: 4, rate_max: 5, io: 4KiB, changes: [{at: 1s}]":                                  "change at 1s: an open loop stays one",
+		"outstanding: 5, io: 4KiB, changes: [{at: 1s, rate: 5}]":                                      "a closed one without",
+		"outstanding: 1, io: 4KiB, write: .nan":                                                       "fractions go from 0 to 1",
+		"outstanding: 1, io: 4KiB, write: 0.5, hot: {reads: .nan, span: 1MiB}":                        "fractions go from 0 to 1",
 		"outstanding: 1, sizes: [{size: 4KiB, weight: 1}, {size: 0, weight: 0}], pattern: sequential": "an I/O of 0",
 	} {
 		if _, err := Parse([]byte(inSmall("{name: j, volume: v, "+load+"}", ""))); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", load, err, want)
+		}
+	}
+	// A rate that is drawn makes an open loop, which may change; one that ends in a burst does not let time stand still.
+	for _, load := range []string{"outstanding: 4, rate_max: 5, io: 4KiB, changes: [{at: 1s, rate: 2}]",
+		"outstanding: 1, io: 4KiB, burst: {for: 10s, every: 1ms}, changes: [{at: 500ms, rate: 50}, {at: 1500ms}]"} {
+		if r := runOf(t, "%s", inSmall("{name: j, volume: v, "+load+"}", "")); !r.Ended() {
+			t.Errorf("%s does not end", load)
 		}
 	}
 	// A rate that is drawn is never so low that the load stands still, or is taken for a closed loop.
