@@ -164,6 +164,7 @@ func (f *front) leave() error {
 	f.taken = true
 	if f.timer != nil {
 		f.timer.Stop()
+		f.timer = nil // one that has fired and comes late finds nothing of its own
 	}
 	f.mu.Unlock()
 	err := iscsi.ErrReleased

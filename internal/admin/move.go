@@ -159,11 +159,16 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 	if err := d.moves.begin(); err != nil {
 		return MoveStatus{}, err
 	}
-	if n := d.kernelDevices(); n > 0 { // from here on there are no further ones
+	if err = d.noKernelDevice(); err != nil { // from here on there are no new ones
 		d.moves.end()
-		return MoveStatus{}, conflict("%d TCMU devices of this machine use the array, and cannot follow it; remove them first", n)
+		return MoveStatus{}, err
 	}
-	if err = d.quiesce(); err != nil {
+	if err = d.quiesce(); err == nil {
+		if err = d.noKernelDevice(); err != nil { // one was just being resumed
+			d.unquiesce()
+		}
+	}
+	if err != nil {
 		d.moves.end()
 		return MoveStatus{}, conflict("the array stays here, and hosts continue: %w", err)
 	}
@@ -176,6 +181,14 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 		s.Epoch = *own.Epoch
 	}
 	return s, nil
+}
+
+// noKernelDevice is an error where the kernel of this machine has volumes as devices.
+func (d *daemon) noKernelDevice() error {
+	if n := d.kernelDevices(); n > 0 {
+		return conflict("%d TCMU devices of this machine use the array, and cannot follow it; remove them first", n)
+	}
+	return nil
 }
 
 // kernelDevices is how many volumes are devices of this machine's kernel.
@@ -206,6 +219,12 @@ func (d *daemon) quiesce() error {
 		d.links.Resume()
 	}
 	return errors.Join(own, others)
+}
+
+// unquiesce has hosts of all nodes continue.
+func (d *daemon) unquiesce() {
+	d.front.Load().release()
+	d.links.Resume()
 }
 
 // heirOf finds the node that an array is to move to.
