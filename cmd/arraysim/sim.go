@@ -270,7 +270,7 @@ func (f *simFlags) work(a *app, watch experiment.Attachment) (w experiment.Work,
 
 func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs []*sim.Run, outcomes []sim.Outcome) error {
 	if a.json {
-		var results []sim.Result
+		results := []sim.Result{}
 		for i, r := range runs {
 			res := r.Result()
 			res.Scenario = grid[i].Name
