@@ -158,8 +158,12 @@ func (w *csvWriter) flush() error {
 
 func (w *csvWriter) Close() error { return w.flush() }
 
-// RowReader reads a table; Read returns io.EOF behind the last row.
-type RowReader interface{ Read(*Row) error }
+// RowReader reads a table; Read returns io.EOF behind the last row. Where says which row of the
+// file it read last, for errors.
+type RowReader interface {
+	Read(*Row) error
+	Where() string
+}
 
 type csvReader struct{ c *csv.Reader }
 
@@ -199,9 +203,13 @@ func (r *csvReader) Read(row *Row) error {
 	return nil
 }
 
-func (r *csvReader) bad(what, text string) error {
+func (r *csvReader) Where() string {
 	line, _ := r.c.FieldPos(0)
-	return fmt.Errorf("line %d: %q is not a valid %s", line, text, what)
+	return fmt.Sprintf("line %d", line)
+}
+
+func (r *csvReader) bad(what, text string) error {
+	return fmt.Errorf("%s: %q is not a valid %s", r.Where(), text, what)
 }
 
 // SnapshotReader turns the rows of a table into snapshots again.
@@ -231,7 +239,8 @@ func NewSnapshotReader(rows RowReader) *SnapshotReader {
 	return r
 }
 
-// Read fills s with the rows of the next instant; io.EOF says that there are no more.
+// Read fills s with the rows of the next instant; io.EOF says that there are no more. A table whose
+// rows are not in the order of their times is an error: what follows would be parts of an instant.
 func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 	if !r.ahead {
 		if err := r.rows.Read(&r.next); err != nil {
@@ -249,6 +258,10 @@ func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 				return err
 			}
 		}
+	}
+	if r.ahead && r.next.Time < s.Time {
+		r.ahead = false
+		return fmt.Errorf("%s: the time goes back; sort the table by time", r.rows.Where())
 	}
 	for _, h := range r.order {
 		s.Histogram(h.f, h.differences(), h.labels...)

@@ -126,6 +126,27 @@ func TestBadTables(t *testing.T) {
 	}
 }
 
+// TestTimeGoesBack: a table that was sorted by something else than time is refused. Its snapshots would be parts.
+func TestTimeGoesBack(t *testing.T) {
+	text := strings.Join(Columns(), ",") + "\n"
+	for _, family := range []string{metrics.CacheSize.Name, metrics.Problems.Name} {
+		for second := range 2 {
+			text += fmt.Sprintf("2026-01-01T00:00:0%dZ,cache,%s%s,1\n", second, family, strings.Repeat(",", len(LabelColumns)))
+		}
+	}
+	rows, err := NewCSVReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewSnapshotReader(rows)
+	for s := (&metrics.Snapshot{}); err == nil; {
+		err = r.Read(s)
+	}
+	if want := "line 4: the time goes back; sort the table by time"; err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // A file that was cut or changed anywhere gives rows or an error, nothing else.
 func FuzzCSVReader(f *testing.F) {
 	var b bytes.Buffer
