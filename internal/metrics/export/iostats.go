@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,13 +89,14 @@ func NewIOStats(dir string, opt IOStatsOptions) (*IOStats, error) {
 	}
 	w := &IOStats{dir: dir, opt: opt, due: math.MinInt64, fill: map[*object]*fullness{},
 		was: map[*object]map[string]*metrics.Histogram{}, list: map[string][]string{}}
-	for kind := range iostatsKinds {
-		names, err := filepath.Glob(filepath.Join(dir, kind+"_stats_*"))
-		if err != nil {
-			return nil, fmt.Errorf("iostats: %w", err)
+	files, err := os.ReadDir(dir) // in the order of their names
+	if err != nil {
+		return nil, fmt.Errorf("iostats: %w", err)
+	}
+	for _, f := range files {
+		if kind, _, ok := strings.Cut(f.Name(), "_stats_"); ok && iostatsKinds[kind].contains != "" {
+			w.list[kind] = append(w.list[kind], filepath.Join(dir, f.Name()))
 		}
-		slices.Sort(names)
-		w.list[kind] = names
 	}
 	return w, nil
 }
@@ -237,16 +237,11 @@ func (w *IOStats) file(kind string, t time.Time, inner []element) error {
 		{"sw_level", "arraysim"}, {"timestamp", t.Format(iostatsTime)}, {"timezone", "GMT+0:00"}, {"contains", k.contains},
 		{"sizeUnits", "512B"}, {"timeUnits", "msec"}}, inner}
 	name := filepath.Join(w.dir, kind+"_stats_"+w.opt.Panel+"_"+t.Format("060102_150405"))
-	// A reader that comes at this moment must not see half a file.
-	part, err := os.CreateTemp(w.dir, ".part")
+	err := w.replace(name, func(b *bufio.Writer) {
+		b.WriteString("<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n")
+		root.write(b, 0)
+	})
 	if err != nil {
-		return err
-	}
-	b := bufio.NewWriter(part)
-	b.WriteString("<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n")
-	root.write(b, 0)
-	if err := errors.Join(b.Flush(), part.Chmod(0o644), part.Close(), os.Rename(part.Name(), name)); err != nil {
-		os.Remove(part.Name())
 		return err
 	}
 	list := w.list[kind]
@@ -260,6 +255,24 @@ func (w *IOStats) file(kind string, t time.Time, inner []element) error {
 	}
 	w.list[kind] = list
 	return nil
+}
+
+// replace writes a file. A reader that comes at this moment must not see half of it.
+func (w *IOStats) replace(name string, write func(*bufio.Writer)) error {
+	part, err := os.CreateTemp(w.dir, ".part")
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriter(part)
+	write(b)
+	err = errors.Join(b.Flush(), part.Chmod(0o644), part.Close())
+	if err == nil {
+		err = os.Rename(part.Name(), name)
+	}
+	if err != nil {
+		os.Remove(part.Name())
+	}
+	return err
 }
 
 // cacheOf are the attributes that volumes and copies have: what the cache did for o.
@@ -389,6 +402,8 @@ func (w *IOStats) names() error {
 			fmt.Fprintf(&vols, "%d:%s:%d:%s\n", v.index, v.name, p.index, p.name)
 		}
 	}
-	return errors.Join(os.WriteFile(filepath.Join(w.dir, "lsvdisk"), []byte(vols.String()), 0o644),
-		os.WriteFile(filepath.Join(w.dir, "lsmdiskgrp"), []byte(pools.String()), 0o644))
+	put := func(name string, text *strings.Builder) error {
+		return w.replace(filepath.Join(w.dir, name), func(b *bufio.Writer) { b.WriteString(text.String()) })
+	}
+	return errors.Join(put("lsvdisk", &vols), put("lsmdiskgrp", &pools))
 }

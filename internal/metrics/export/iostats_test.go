@@ -214,7 +214,7 @@ func TestIOStatsValues(t *testing.T) {
 }
 
 func TestIOStatsKeepsSixteen(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "stats[1]")      // not a pattern
 	for _, span := range [][2]int{{0, 10}, {10, 20}} { // a second writer goes on where the first ended
 		w, err := NewIOStats(dir, IOStatsOptions{})
 		if err != nil {
@@ -223,7 +223,16 @@ func TestIOStatsKeepsSixteen(t *testing.T) {
 		writeAll(t, w, span[0], span[1])
 	}
 	for kind := range iostatsKinds {
-		names, _ := filepath.Glob(filepath.Join(dir, kind+"_stats_*"))
+		var names []string
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if strings.HasPrefix(f.Name(), kind) {
+				names = append(names, f.Name())
+			}
+		}
 		if len(names) != 16 || !strings.HasSuffix(names[0], "_stats_000000_700101_000004") {
 			t.Errorf("%s: %d files, the first is %v", kind, len(names), names[:1])
 		}
@@ -231,11 +240,38 @@ func TestIOStatsKeepsSixteen(t *testing.T) {
 			t.Errorf("name %s", names[0])
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".part*")); len(left) > 0 {
-		t.Errorf("left over: %v", left)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 4*16+2 { // and what the numbers mean
+		t.Errorf("%d files: %q, %v", len(files), files, err)
+	}
+	if _, err := NewIOStats(filepath.Join(filepath.Dir(dir), "stats[1"), IOStatsOptions{}); err != nil {
+		t.Error(err)
 	}
 	if _, err := NewIOStats(dir, IOStatsOptions{Interval: time.Millisecond}); err == nil {
 		t.Error("an interval of 1 ms is accepted")
+	}
+}
+
+// TestListingsAreReplaced: who reads what the numbers mean reads all of it, or all of the one before.
+func TestListingsAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewIOStats(dir, IOStatsOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeAll(t, w, 0, 1)
+	f, err := os.Open(filepath.Join(dir, "lsvdisk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	writeAll(t, w, 1, 2)
+	old, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.Stat(f.Name()); err != nil || os.SameFile(old, now) || now.Mode().Perm() != 0o644 {
+		t.Errorf("the file of the first set was written over: %v, %v", now, err)
 	}
 }
 
