@@ -71,6 +71,19 @@ func loadMapping(path string) (*Mapping, error) {
 	return m, nil
 }
 
+// mappedPlace is what a row is of: a volume at an instant, or its pool if it names no volume.
+type mappedPlace struct {
+	at           int64
+	volume, pool string
+}
+
+func (p mappedPlace) kind() string {
+	if p.volume != "" {
+		return "volume"
+	}
+	return "pool"
+}
+
 // fromMapped reads a CSV file of others.
 func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	m, err := loadMapping(mapping)
@@ -85,6 +98,7 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it has no header: %w", err)
 	}
+	head[0] = strings.TrimPrefix(head[0], "\ufeff") // which spreadsheets write in front of UTF-8
 	col := func(name string) (int, error) {
 		if i := slices.Index(head, name); i >= 0 {
 			return i, nil
@@ -109,6 +123,7 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 		return nil, err
 	}
 	readings := map[int64]*reading{}
+	lines := map[mappedPlace]int{}
 	for {
 		rec, err := c.Read()
 		if errors.Is(err, io.EOF) {
@@ -117,31 +132,42 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 		if err != nil {
 			return nil, err
 		}
+		line, _ := c.FieldPos(timeAt)
 		t, err := m.instant(rec[timeAt])
 		if err != nil {
-			line, _ := c.FieldPos(timeAt)
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
+		this := mappedPlace{at: t, pool: m.pool(rec, poolAt)}
+		if volAt >= 0 && rec[volAt] != "" {
+			this.volume, this.pool = rec[volAt], ""
+		}
+		if first := lines[this]; first > 0 {
+			return nil, fmt.Errorf("line %d: line %d is of the same %s and time, too; leave one of them out", line, first, this.kind())
+		}
+		lines[this] = line
 		r := readings[t]
 		if r == nil {
 			r = newReading(t)
 			readings[t] = r
 		}
+		var bad error
 		cell := func(q string) float64 {
 			i, ok := at[q]
 			if !ok {
 				return math.NaN()
 			}
-			x, err := strconv.ParseFloat(strings.TrimSpace(rec[i]), 64)
-			if err != nil {
-				return math.NaN() // an empty cell is a missing value
+			x, err := mappedNumber(strings.TrimSpace(rec[i]))
+			if err != nil && bad == nil {
+				bad = fmt.Errorf("line %d, column %q: %w", line, m.Columns[q].Column, err)
 			}
 			if u := m.Columns[q].Unit; u != 0 {
 				x *= u
 			}
 			return x
 		}
-		m.row(r, rec, volAt, poolAt, cell)
+		if m.row(r, rec, volAt, poolAt, cell); bad != nil {
+			return nil, bad
+		}
 	}
 	var all []*reading
 	for _, r := range readings {
@@ -152,10 +178,27 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	return d, nil
 }
 
+// mappedNumber is a cell as a number; an empty one is a missing value.
+func mappedNumber(text string) (float64, error) {
+	if text == "" {
+		return math.NaN(), nil
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err == nil && !math.IsNaN(x) && !math.IsInf(x, 0) {
+		return x, nil
+	}
+	if point := strings.Replace(text, ",", ".", 1); point != text {
+		if _, err := strconv.ParseFloat(point, 64); err == nil {
+			return math.NaN(), fmt.Errorf("%q is not a number; write %s", text, point)
+		}
+	}
+	return math.NaN(), fmt.Errorf("%q is not a number; leave the cell empty if it is unknown", text)
+}
+
 func (m *Mapping) instant(text string) (int64, error) {
 	if m.Layout == "unix" {
 		x, err := strconv.ParseFloat(text, 64)
-		if err != nil {
+		if err != nil || !(math.Abs(x) < math.MaxInt64/1e9) {
 			return 0, fmt.Errorf("%q is not a valid time in seconds", text)
 		}
 		return int64(x * 1e9), nil
@@ -167,11 +210,16 @@ func (m *Mapping) instant(text string) (int64, error) {
 	return t.UnixNano(), nil
 }
 
-func (m *Mapping) row(r *reading, rec []string, volAt, poolAt int, cell func(string) float64) {
-	pool := "pool"
+// pool is that of a row; where the file names none, there is one.
+func (m *Mapping) pool(rec []string, poolAt int) string {
 	if poolAt >= 0 && rec[poolAt] != "" {
-		pool = rec[poolAt]
+		return rec[poolAt]
 	}
+	return "pool"
+}
+
+func (m *Mapping) row(r *reading, rec []string, volAt, poolAt int, cell func(string) float64) {
+	pool := m.pool(rec, poolAt)
 	p := r.pool(pool)
 	set := func(to *float64, q string) {
 		if x := cell(q); !math.IsNaN(x) {

@@ -305,6 +305,35 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// TestMappedCells: an empty cell of another tool's CSV is unknown; what is no number, or there twice, is an error.
+func TestMappedCells(t *testing.T) {
+	dir := t.TempDir()
+	mapping, csv := filepath.Join(dir, "m.yaml"), filepath.Join(dir, "other.csv")
+	if err := os.WriteFile(mapping, []byte("{time: t, layout: unix, comma: ;, volume: v, pool: p, columns: {writes: {column: w/s}, fullness: {column: full}}}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"numbers", "10;a;g;12.5;.5\n20;a;g; 7 ;0.5\n", ""},
+		{"an empty cell", "10;a;g;12.5;.5\n20;a;g;;\n", ""},
+		{"rows of pools beside those of volumes", "10;a;g;1;.5\n10;;g;;.5\n20;a;g;1;.5\n20;b;g;1;.5\n", ""},
+		{"a decimal comma", "10;a;g;12,5;.5\n", `line 2, column "w/s": "12,5" is not a number; write 12.5`},
+		{"a word", "10;a;g;1;.5\n20;a;g;n/a;.5\n", `line 3, column "w/s": "n/a" is not a number; leave the cell empty if it is unknown`},
+		{"NaN", "10;a;g;NaN;.5\n", `"NaN" is not a number`},
+		{"infinite", "10;a;g;1;-inf\n", `line 2, column "full": "-inf" is not a number`},
+		{"a volume twice", "10;a;g;1;.5\n20;a;g;1;.5\n20;a;h;2;.5\n", "line 4: line 3 is of the same volume and time, too; leave one of them out"},
+		{"a pool twice", "10;;g;;.5\n10;;g;;.7\n", "line 3: line 2 is of the same pool and time"},
+		{"a time without end", "inf;a;g;1;.5\n", `"inf" is not a valid time in seconds`},
+	} {
+		if err := os.WriteFile(csv, []byte("\ufefft;v;p;w/s;full\n"+c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(t.Context(), csv, Options{Mapping: mapping})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestIncrease(t *testing.T) {
 	for _, c := range []struct {
 		name     string
