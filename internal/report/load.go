@@ -142,8 +142,6 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 		return nil, err
 	}
 	switch {
-	case opt.Mapping != "":
-		return fromMapped(source, f, opt.Mapping)
 	case bytes.HasPrefix(head, []byte("PAR1")):
 		rows, err := export.NewParquetReader(f, st.Size())
 		if err != nil {
@@ -160,6 +158,8 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 		return fromIOStats(source, []string{source}, nil)
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
 		return fromPrometheusFile(source, f)
+	case opt.Mapping != "": // which other sources of the same command may need no more than these
+		return fromMapped(source, f, opt.Mapping)
 	}
 	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV with --mapping")
 }
