@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +36,7 @@ var errIdle = errors.New("no volume of this run was read, written or held anythi
 // LoadRun reads what a report shows of a source: its counters with their findings, and the
 // host caches that a simulated run has. Where there are only the caches, Data is nil.
 func LoadRun(ctx context.Context, source string, opt Options) (Run, error) {
-	run := Run{Name: strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))}
+	run := Run{Name: nameOf(source), source: source}
 	if st, err := os.Stat(source); err == nil && st.IsDir() || filepath.Base(source) == HostCacheFile {
 		if run.Caches, err = LoadHostCaches(source); err != nil && !errors.Is(err, ErrNoCounters) {
 			return Run{}, err
@@ -55,6 +56,50 @@ func LoadRun(ctx context.Context, source string, opt Options) (Run, error) {
 		return Run{}, err
 	}
 	return run, nil
+}
+
+// extensions are those of files that are sources; in other names a dot is a part of the name.
+var extensions = []string{".csv", ".json", ".parquet", ".xml"}
+
+// nameOf is what a run is called by its source: the host of a URL, the name of a file or folder.
+func nameOf(source string) string {
+	if isURL(source) {
+		if u, err := url.Parse(source); err == nil && u.Host != "" {
+			return u.Host
+		}
+		return source
+	}
+	if abs, err := filepath.Abs(source); err == nil {
+		source = abs // "." has no name
+	}
+	name := filepath.Base(source)
+	if ext := filepath.Ext(name); slices.Contains(extensions, ext) && len(name) > len(ext) {
+		if st, err := os.Stat(source); err != nil || !st.IsDir() {
+			name = name[:len(name)-len(ext)]
+		}
+	}
+	return name
+}
+
+// tellApart gives runs of the same name that of their source.
+func tellApart(runs []Run) {
+	count := map[string]int{}
+	for _, r := range runs {
+		count[r.Name]++
+	}
+	for i, r := range runs {
+		if count[r.Name] == 1 || r.source == "" {
+			continue
+		}
+		runs[i].Name = r.source
+		if u, err := url.Parse(r.source); err == nil && isURL(r.source) {
+			runs[i].Name = u.Redacted() // a page is shown around
+		}
+	}
+}
+
+func isURL(source string) bool {
+	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
 }
 
 // LoadRuns reads all runs of a source: a folder in which sim --out has left one folder for each case has them all, and
@@ -120,7 +165,7 @@ func Load(ctx context.Context, source string, opt Options) (*Data, error) {
 }
 
 func load(ctx context.Context, source string, opt Options) (*Data, error) {
-	if strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://") {
+	if isURL(source) {
 		return fromPrometheus(ctx, source, opt)
 	}
 	st, err := os.Stat(source)

@@ -34,6 +34,8 @@ type Run struct {
 	Idle bool
 	// Text is what a simulated run says of itself, "" if there is nothing.
 	Text string
+
+	source string // that it was read from; "": from nowhere
 }
 
 // Report is a page about one run, or about several side by side.
@@ -48,6 +50,8 @@ type Report struct {
 // New makes a report of runs. Of several, the pictures that compare them come first,
 // and the pictures of each have its name in their titles.
 func New(title string, runs ...Run) *Report {
+	runs = slices.Clone(runs)
+	tellApart(runs)
 	r := &Report{Title: title, Runs: runs}
 	counted := slices.DeleteFunc(slices.Clone(runs), func(run Run) bool { return run.Data == nil })
 	if len(counted) > 1 {
