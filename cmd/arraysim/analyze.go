@@ -19,7 +19,7 @@ func sourceFlags(c *cobra.Command, opt *report.Options) {
 
 const sourcesHelp = `Counters come from one of these:
   - a file or folder that counters export wrote (CSV, Parquet);
-  - a folder that sim --out wrote;
+  - a folder that sim --out or serve --record wrote;
   - Prometheus: its URL, or a folder of saved answers of query_range;
   - statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize: a folder with
     Nv_stats and Nn_stats files, and the output of lsvdisk, lsvdiskcopy and lsmdiskgrp with

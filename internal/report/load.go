@@ -209,7 +209,7 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV with --mapping")
 }
 
-// fromFolder reads our table if it is there, else statistics files, else answers of a Prometheus,
+// fromFolder reads our table if it is there, else that of a recording, else statistics files, else answers of a Prometheus,
 // else the time series that a simulated run leaves without a table.
 func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	for _, name := range tables {
@@ -221,9 +221,21 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 			return d, err
 		}
 	}
+	recorded, err := filepath.Glob(filepath.Join(globbed(dir), export.RollingFiles))
+	if err != nil {
+		return nil, err
+	}
+	if len(recorded) > 0 {
+		r := &recording{files: recorded}
+		defer r.close()
+		return fromTable(dir, r)
+	}
 	var files, json []string
 	side := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && path != dir && strings.HasSuffix(path, ".part") {
+			return fs.SkipDir // of a run that was cut off
+		}
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -251,7 +263,69 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	if exists(filepath.Join(dir, simVolumes)) && exists(filepath.Join(dir, simPools)) {
 		return fromSimRun(dir)
 	}
-	return nil, fmt.Errorf("%w in this folder: no %s, no Nv_stats files, no answers of a Prometheus and no %s of a simulated run", ErrNoCounters, strings.Join(tables, ", no "), simVolumes)
+	return nil, fmt.Errorf("%w in this folder: no %s, no counters-*.parquet, no Nv_stats files, no answers of a Prometheus and no %s of a simulated run", ErrNoCounters, strings.Join(tables, ", no "), simVolumes)
+}
+
+// recording is the table of serve --record: its files, one after the other. Their names are in the order of time.
+type recording struct {
+	files []string // those that are to come
+	file  *os.File // nil: none is open
+	rows  export.RowReader
+}
+
+// Read implements export.RowReader.
+func (r *recording) Read(row *export.Row) error {
+	for {
+		if r.file == nil {
+			if len(r.files) == 0 {
+				return io.EOF
+			}
+			if err := r.open(r.files[0]); err != nil {
+				return fmt.Errorf("%s: %w", filepath.Base(r.files[0]), err)
+			}
+			r.files = r.files[1:]
+		}
+		err := r.rows.Read(row)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: %w", filepath.Base(r.file.Name()), err)
+		}
+		r.close()
+	}
+}
+
+func (r *recording) open(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err == nil {
+		r.rows, err = export.NewParquetReader(f, st.Size())
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	r.file = f
+	return nil
+}
+
+func (r *recording) close() {
+	if r.file != nil {
+		r.file.Close() // it was read only
+		r.file = nil
+	}
+}
+
+// Where implements export.RowReader.
+func (r *recording) Where() string {
+	if r.file == nil {
+		return "the end"
+	}
+	return filepath.Base(r.file.Name()) + ", " + r.rows.Where()
 }
 
 func exists(path string) bool {

@@ -10,6 +10,9 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
+// RollingFiles is the pattern of the names of complete files of a Rolling. They sort by time.
+const RollingFiles = "counters-????????T??????.???Z.parquet"
+
 // Rolling writes snapshots to Parquet files of a folder, PerFile to each: the table that
 // NewParquet describes. A file is called counters-TIME.parquet by the UTC time of its first
 // snapshot; until it is complete its name ends in .part, because a Parquet file without its end
@@ -82,7 +85,7 @@ func (r *Rolling) forget() error {
 	}
 	var complete []string
 	for _, f := range files {
-		if ok, _ := filepath.Match("counters-????????T??????.???Z.parquet", f.Name()); ok {
+		if ok, _ := filepath.Match(RollingFiles, f.Name()); ok {
 			complete = append(complete, f.Name())
 		}
 	}
