@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Pictures as SVG files. The page draws the same pictures by ECharts, where a reader can point at
@@ -59,7 +60,7 @@ func (p *Picture) WriteSVG(w io.Writer) error {
 <title>%s</title>
 <rect width="100%%" height="100%%" fill="#ffffff"/>
 %s</svg>
-`, SVGWidth, s.height, html.EscapeString(p.Title), s.b.String())
+`, SVGWidth, s.height, svgEscape(p.Title), s.b.String())
 	return err
 }
 
@@ -75,7 +76,17 @@ func (s *svg) put(format string, args ...any) { fmt.Fprintf(&s.b, format+"\n", a
 
 // text writes words at a point; anchor is start, middle or end.
 func (s *svg) text(x, y, size float64, colour, anchor, words string, more ...string) {
-	s.put(`<text x="%.1f" y="%.1f" font-size="%g" fill="%s" text-anchor="%s"%s>%s</text>`, x, y, size, colour, anchor, strings.Join(more, ""), html.EscapeString(words))
+	s.put(`<text x="%.1f" y="%.1f" font-size="%g" fill="%s" text-anchor="%s"%s>%s</text>`, x, y, size, colour, anchor, strings.Join(more, ""), svgEscape(words))
+}
+
+// svgEscape is text as an SVG file may have it: XML has no control characters, and no bytes that are not UTF-8.
+func svgEscape(text string) string {
+	return html.EscapeString(strings.Map(func(c rune) rune {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0xFFFE || c == 0xFFFF {
+			return utf8.RuneError
+		}
+		return c
+	}, text))
 }
 
 func (s *svg) line(x1, y1, x2, y2 float64, colour string) {
