@@ -85,6 +85,32 @@ func TestUnknownIsNoZero(t *testing.T) {
 	}
 }
 
+// TestAtMostThePoints: a range that begins within a step has no more steps than were asked for, and nothing of it is left out.
+func TestAtMostThePoints(t *testing.T) {
+	h := open(t, "", true)
+	for i := 1; i <= 20; i++ {
+		h.Append(at(i).Add(500*time.Millisecond), time.Second, []Row{total(1), volume("a", 8, 0, 0, unknown, unknown)})
+	}
+	end := at(20).Add(500 * time.Millisecond)
+	for _, points := range []int{1, 2, 3, 7, 19, 20, 21, 300} {
+		q := Query{From: end.Add(-20 * time.Second), To: end, Points: points, Kind: "volume", Name: "a"}
+		r := h.Query(q)
+		sum, last := 0.0, q.From
+		for i, v := range r.Objects[0].Series[0] {
+			first := last
+			if begin := r.Times[i].Add(-r.Step); begin.After(first) {
+				first = begin
+			}
+			if last = r.Times[i]; v == v {
+				sum += float64(v) * last.Sub(first).Seconds()
+			}
+		}
+		if len(r.Times) > points || !last.Equal(end) || sum != 160 {
+			t.Errorf("%d points: %d steps of %v to %v, which add up to %v", points, len(r.Times), r.Step, last, sum)
+		}
+	}
+}
+
 // A step of several samples has their mean, their highest or their weighted mean, over what is known.
 func TestSteps(t *testing.T) {
 	h := open(t, "", true)

@@ -43,7 +43,8 @@ type Object struct {
 
 // steps are those that a query uses.
 var steps = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute,
-	2 * time.Minute, CoarseStep, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour}
+	2 * time.Minute, CoarseStep, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+	24 * time.Hour, 48 * time.Hour, 96 * time.Hour, 192 * time.Hour}
 
 // Query returns what is known of a range. Ranges that begin within the last hour come from samples,
 // others from steps of five minutes. Only what the range needs is copied while samples wait; the
@@ -68,7 +69,8 @@ func (h *History) look(q Query) *look {
 	if old {
 		step = CoarseStep
 	}
-	need := q.To.Sub(q.From) / time.Duration(max(q.Points, 1))
+	points := max(q.Points, 1)
+	need := q.To.Sub(q.From) / time.Duration(points)
 	for _, s := range steps {
 		if s >= step {
 			if step = s; s >= need {
@@ -80,6 +82,10 @@ func (h *History) look(q Query) *look {
 	w := step.Milliseconds()
 	l.first = (q.From.UnixMilli()/w + 1) * w // the end of the first whole step
 	l.n = int(max(0, (q.To.UnixMilli()+w-1-l.first)/w+1))
+	if l.n > points && step >= need {
+		// A range that begins within a step has a part of one more than fit in: its steps are not the clock's, but end where it ends.
+		l.first, l.n = q.To.UnixMilli()-int64(points-1)*w, points
+	}
 	from, to := l.first-w, l.first+int64(l.n-1)*w
 	if !old {
 		l.ticks = slices.Clone(between(h.fine.ticks, from, to))
