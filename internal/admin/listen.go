@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/metrics/export"
@@ -133,6 +134,17 @@ func (d *daemon) doors() []metrics.Source {
 	}
 	return out
 }
+
+// allCounters are what the table has: what /metrics shows of the array, by itself or by its exporter.
+func (d *daemon) allCounters() []metrics.Source {
+	return append(append(d.sources(), d.doors()...), buildInfo{})
+}
+
+// buildInfo emits the family that an exporter has of its own.
+type buildInfo struct{}
+
+// Emit implements metrics.Source.
+func (buildInfo) Emit(e metrics.Emitter) { e.Value(metrics.BuildInfo, 1, Version(), runtime.Version()) }
 
 // listenTCP listens on an address; one of IPv4 is of IPv4 alone, 0.0.0.0 too.
 func listenTCP(what, how, addr string) (net.Listener, error) {

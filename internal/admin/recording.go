@@ -51,7 +51,7 @@ func (d *daemon) record(out []export.SnapshotWriter) {
 	var s metrics.Snapshot
 	var err error
 	for ending := false; !ending && err == nil; {
-		s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
+		s.Take(time.Now().UnixNano(), metrics.Unlocked, d.allCounters()...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}
@@ -64,7 +64,7 @@ func (d *daemon) record(out []export.SnapshotWriter) {
 		}
 	}
 	if err == nil {
-		s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
+		s.Take(time.Now().UnixNano(), metrics.Unlocked, d.allCounters()...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}

@@ -16,7 +16,7 @@ import (
 func (d *daemon) samples(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/csv; header=present")
 	var s metrics.Snapshot
-	s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
+	s.Take(time.Now().UnixNano(), metrics.Unlocked, d.allCounters()...)
 	// An error here means that the client has gone.
 	_ = export.NewCSV(w).Write(&s)
 }
