@@ -65,8 +65,7 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 		cfg.Set = append(cfg.Set, [2]string{x.Key, x.Value})
 	}
 	if f.record > 0 {
-		rec := &experiment.Recording{Interval: f.record, Dir: func(*sim.Scenario) string { return f.out }}
-		cfg.Attach = rec.Attach
+		cfg.Attach = f.recording().Attach
 	}
 	if f.scenario != "" {
 		if cfg.Scenario, err = size.ReadFile(f.scenario, size.MaxDocument); err != nil {
@@ -74,6 +73,11 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 		}
 	}
 	return cfg, nil
+}
+
+// recording is what --record writes.
+func (f *virtualFlags) recording() *experiment.Recording {
+	return &experiment.Recording{Interval: f.record, Dir: func(*sim.Scenario) string { return f.out }}
 }
 
 func (a *app) virtual(cmd *cobra.Command, s *source, f *virtualFlags, live replay.RunConfig) error {
@@ -103,7 +107,11 @@ func (a *app) virtual(cmd *cobra.Command, s *source, f *virtualFlags, live repla
 		err = e
 	}
 	if f.out != "" {
-		err = errors.Join(err, experiment.WriteOutputs(f.out, []*sim.Scenario{{}}, []*sim.Run{run}))
+		var recorded []string
+		if f.record > 0 {
+			recorded = f.recording().Files()
+		}
+		err = errors.Join(err, experiment.WriteOutputs(f.out, []*sim.Scenario{{}}, []*sim.Run{run}, recorded...))
 	}
 	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
 		err = errors.New("the replay was interrupted")

@@ -44,7 +44,7 @@ every machine.
 
 A scenario with cases runs all of them, and --sweep KEY=A,B the grid of the values, on all cores.
 Ctrl-C ends the runs and prints the results so far. In --out, a run that has not begun, or fails,
-leaves the files of an earlier one as they are.
+leaves the files of an earlier one as they are; any other replaces them all.
 
 --sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
 --rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.
@@ -129,7 +129,7 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return err
 	}
-	watch, err := f.watch(len(grid))
+	watch, attached, err := f.watch(len(grid))
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 		return err
 	}
 	if f.out != "" {
-		if err := experiment.WriteOutputs(f.out, grid, runs); err != nil {
+		if err := experiment.WriteOutputs(f.out, grid, runs, attached...); err != nil {
 			return err
 		}
 	}
@@ -242,25 +242,25 @@ func (f *simFlags) choice() (*experiment.Choice, error) {
 	return c, nil
 }
 
-// watch is what --record and --io-log write of so many runs, nil for nothing.
-func (f *simFlags) watch(runs int) (experiment.Attachment, error) {
+// watch is what --record and --io-log write of so many runs, nil for nothing, with the names of the files in a run's folder.
+func (f *simFlags) watch(runs int) (a experiment.Attachment, files []string, err error) {
 	var all []experiment.Attachment
 	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
-		return nil, errors.New("--record and --io-log need --out, the folder for their files")
+		return nil, nil, errors.New("--record and --io-log need --out, the folder for their files")
 	}
 	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, runs, s) }
 	if f.record > 0 {
 		rec := &experiment.Recording{Interval: f.record, Dir: dir}
-		all = append(all, rec.Attach)
+		all, files = append(all, rec.Attach), append(files, rec.Files()...)
 	}
 	if len(f.ioLog) > 0 {
 		log, err := experiment.NewIOLog(f.ioLog, dir)
 		if err != nil {
-			return nil, fmt.Errorf("--io-log: %w", err)
+			return nil, nil, fmt.Errorf("--io-log: %w", err)
 		}
-		all = append(all, log.Attach)
+		all, files = append(all, log.Attach), append(files, log.Files()...)
 	}
-	return experiment.Together(all), nil
+	return experiment.Together(all), files, nil
 }
 
 // work is how the runs are carried out; end waits for their progress bars.

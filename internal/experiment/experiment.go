@@ -8,14 +8,12 @@ package experiment
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/fio"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/size"
-	"github.com/arraysim/arraysim/internal/tidy"
 )
 
 // Setting is a value of a scenario's setting, as text: the key is a path such as arrays.svc.cache.
@@ -209,26 +207,6 @@ func CheckFolders(dir string, grid []*sim.Scenario) error {
 			return fmt.Errorf("the runs %q and %q would both leave their files in %s; rename one", other, s.Name, at)
 		}
 		of[at] = s.Name
-	}
-	return nil
-}
-
-// WriteOutputs writes the counters, event log, report and time series of each run into its folder, up to where it was
-// interrupted. A run that did not begin is nil: what is in its folder stays.
-func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
-	for i, r := range runs {
-		if r == nil {
-			continue
-		}
-		at := Folder(dir, len(runs), grid[i])
-		if err := os.MkdirAll(at, 0o777); err != nil {
-			return fmt.Errorf("output: %w", err)
-		}
-		for name, b := range r.Output() {
-			if err := tidy.ReplaceBytes(filepath.Join(at, name), b); err != nil {
-				return fmt.Errorf("output: %w", err)
-			}
-		}
 	}
 	return nil
 }

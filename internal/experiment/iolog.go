@@ -33,6 +33,18 @@ func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	return &IOLog{forms, dir}, nil
 }
 
+// Files are the names of what it leaves in a run's folder.
+func (l *IOLog) Files() (out []string) {
+	for _, form := range l.forms {
+		if form == "blkparse" {
+			out = append(out, blkparseFile)
+			continue
+		}
+		out = append(out, fioFile, fioLatencyFile)
+	}
+	return out
+}
+
 // Attach begins to log r; done writes the files of a run that is to keep them.
 func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
 	dir := l.dir(s)
@@ -67,11 +79,11 @@ func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error,
 		var errs []error
 		for _, form := range l.forms {
 			if form == "blkparse" {
-				errs = append(errs, write("io.blkparse", func(w io.Writer) error { return trace.WriteBlkparse(w, all) }))
+				errs = append(errs, write(blkparseFile, func(w io.Writer) error { return trace.WriteBlkparse(w, all) }))
 				continue
 			}
-			errs = append(errs, write("io.fio", func(w io.Writer) error { return trace.WriteFioIOLog(w, disks, all) }),
-				write("io_lat.1.log", func(w io.Writer) error { return trace.WriteFioLatencyLog(w, all) }))
+			errs = append(errs, write(fioFile, func(w io.Writer) error { return trace.WriteFioIOLog(w, disks, all) }),
+				write(fioLatencyFile, func(w io.Writer) error { return trace.WriteFioLatencyLog(w, all) }))
 		}
 		return errors.Join(errs...)
 	}, nil

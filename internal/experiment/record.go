@@ -33,22 +33,27 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) er
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	table, err := tidy.Create(filepath.Join(dir, "counters.parquet"))
+	table, err := tidy.Create(filepath.Join(dir, tableFile))
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	top, err := tidy.Create(filepath.Join(dir, "esxtop.csv"))
+	top, err := tidy.Create(filepath.Join(dir, esxtopFile))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("output: %w", err), table.Abort())
 	}
 	writers := []export.SnapshotWriter{export.NewParquet(table), export.NewESXTop(top, "")}
+	statistics := filepath.Join(dir, iostatsFolder)
 	if c.Interval >= time.Second {
 		// All files of a run are kept: nobody fetches them while it goes on.
-		io, err := export.NewIOStats(filepath.Join(dir, "iostats"), export.IOStatsOptions{Keep: 1 << 30})
+		err := os.RemoveAll(statistics + partial) // of a run that was killed
+		if err == nil {
+			var io *export.IOStats
+			io, err = export.NewIOStats(statistics+partial, export.IOStatsOptions{Keep: 1 << 30})
+			writers = append(writers, io)
+		}
 		if err != nil {
 			return nil, errors.Join(err, table.Abort(), top.Abort())
 		}
-		writers = append(writers, io)
 	}
 	var snap metrics.Snapshot
 	var failed error
@@ -68,7 +73,18 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) er
 		end := (*tidy.Output).Commit
 		if !keep || errors.Join(errs...) != nil { // the files of a run before stay as they are
 			end = (*tidy.Output).Abort
+		} else if c.Interval >= time.Second {
+			errs = append(errs, replaceStatistics(statistics+partial, statistics))
 		}
-		return errors.Join(append(errs, end(table), end(top))...)
+		return errors.Join(append(errs, end(table), end(top), os.RemoveAll(statistics+partial))...)
 	}, nil
+}
+
+// Files are the names of what it leaves in a run's folder.
+func (c *Recording) Files() []string {
+	files := []string{tableFile, esxtopFile}
+	if c.Interval >= time.Second {
+		files = append(files, iostatsFolder)
+	}
+	return files
 }

@@ -1,0 +1,110 @@
+package experiment
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/sim"
+)
+
+// leaves runs the cases of a scenario into a folder and returns the names of what is there. A run that breaks ends before its end.
+func leaves(t *testing.T, dir string, interval time.Duration, breaks bool, cases ...string) []string {
+	t.Helper()
+	grid, err := (&Choice{Cases: cases}).Grid(load(t, "small.yaml", small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }
+	var all []Attachment
+	var files []string
+	if interval > 0 {
+		rec := &Recording{Interval: interval, Dir: at}
+		log, err := NewIOLog([]string{"fio"}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, files = append(all, rec.Attach, log.Attach), append(rec.Files(), log.Files()...)
+	}
+	if breaks {
+		all = append(all, func(*sim.Scenario, *sim.Run) (func(bool) error, error) { return nil, errors.New("no space") })
+	}
+	runs, err := Work{Jobs: 1, Attach: Together(all)}.Run(t.Context(), grid)
+	if (err != nil) != breaks {
+		t.Fatal(err)
+	}
+	if !breaks {
+		if err := WriteOutputs(dir, grid, runs, files...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			path, err = filepath.Rel(dir, path)
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestOutputsAreOfOneRun: a run removes what an earlier one has left in its folder and it does not have, and nothing else. One that
+// fails removes nothing.
+func TestOutputsAreOfOneRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out[1]")
+	own := []string{"counters.txt", "events.log", "pools.csv", "report.txt", "result.json", "volumes.csv"}
+	recorded := slices.Sorted(slices.Values(append([]string{"counters.parquet", "esxtop.csv", "io.fio", "io_lat.1.log"}, own...)))
+	sets := func(found []string) (rest []string, n int) {
+		rest = slices.DeleteFunc(slices.Clone(found), func(f string) bool { return strings.HasPrefix(f, "iostats") })
+		for _, f := range found {
+			if strings.HasPrefix(f, "iostats/Nv_stats_") {
+				n++
+			}
+		}
+		return rest, n
+	}
+	first := leaves(t, dir, time.Second, false, "one")
+	rest, n := sets(first)
+	if !slices.Equal(rest, recorded) || n < 2 {
+		t.Fatalf("a recorded run leaves %q", first)
+	}
+	if got := leaves(t, dir, time.Second, true, "one"); !slices.Equal(got, first) {
+		t.Errorf("after one that fails there are %q, want %q", got, first)
+	}
+	if _, shorter := sets(leaves(t, dir, 2*time.Second, false, "one")); shorter >= n {
+		t.Errorf("%d sets of a run with half of the readings of one that had %d", shorter, n)
+	}
+	for _, mine := range []string{"notes", "iostats/notes"} {
+		if err := os.WriteFile(filepath.Join(dir, mine), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(more ...string) []string { return slices.Sorted(slices.Values(append(more, own...))) }
+	if got := leaves(t, dir, 0, false, "two"); !slices.Equal(slices.Sorted(slices.Values(got)), with("notes", "iostats/notes")) {
+		t.Errorf("after one that is not recorded there are %q", got)
+	}
+	got := leaves(t, dir, 100*time.Millisecond, false, "one")
+	if rest, n := sets(got); n != 0 || !slices.Equal(rest, slices.Sorted(slices.Values(append([]string{"notes"}, recorded...)))) {
+		t.Errorf("with ten readings a second there are %q", got)
+	}
+	// Cases have folders of their own; what a single run has left is not that of all.
+	if got := leaves(t, dir, 0, false, "one", "two"); slices.Contains(got, "report.txt") || !slices.Contains(got, "one/report.txt") || !slices.Contains(got, "notes") {
+		t.Errorf("with two cases there are %q", got)
+	}
+	// A folder in which no run was keeps what has such a name.
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "counters.parquet"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := leaves(t, other, 0, false, "one"); !slices.Contains(got, "counters.parquet") {
+		t.Errorf("in a folder of others there are %q", got)
+	}
+}
