@@ -105,6 +105,12 @@ under a name that ends in .part. To read lines as they come, export to the stand
 			if err != nil {
 				return err
 			}
+			if format == "iostats" && f.interval < time.Second {
+				return fmt.Errorf("an interval of %v is too short for iostats, whose files are named by the second; give --interval 1s or more", f.interval)
+			}
+			if format == "esxtop" && f.count == 1 {
+				return errors.New("esxtop has the rates between two snapshots; give --count 2 or more")
+			}
 			a.running = true
 			return a.runExport(cmd, &f, format)
 		},
