@@ -141,13 +141,11 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	w, end := f.work(a, watch)
 	runs, err := w.Run(ctx, grid)
 	end()
+	if f.out != "" { // of the runs that had ended when another one failed, too: what is recorded of them is there already
+		err = errors.Join(err, experiment.WriteOutputs(f.out, grid, runs, attached...))
+	}
 	if err != nil {
 		return err
-	}
-	if f.out != "" {
-		if err := experiment.WriteOutputs(f.out, grid, runs, attached...); err != nil {
-			return err
-		}
 	}
 	grid, runs = experiment.Begun(grid, runs)
 	var outcomes []sim.Outcome

@@ -33,7 +33,8 @@ type Meter interface {
 // steps are the parts of a run that a Meter knows.
 const steps = 1000
 
-// Run carries out all scenarios and returns the runs in their order. One that fails ends the others. When ctx ends, so do
+// Run carries out all scenarios and returns the runs in their order. One that fails ends the others, and only those that had
+// ended before are returned beside its error. When ctx ends, so do
 // the runs, where they are: they are returned, too, and nil for each that had not begun.
 func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error) {
 	jobs := w.Jobs
@@ -60,7 +61,12 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	wg.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return nil, err
+			for i, r := range runs {
+				if errs[i] != nil || r != nil && !r.Ended() {
+					runs[i] = nil
+				}
+			}
+			return runs, err
 		}
 	}
 	return runs, nil
