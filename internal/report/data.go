@@ -178,25 +178,26 @@ func (r *reading) pool(name string) *poolReading {
 	return p
 }
 
-// units are a source's: what one of its sums is in base units. With rates its readings are no
-// sums but means a second over the usual time between two.
+// units are a source's: what one of its sums is in base units. With rates its readings are no sums but means a second
+// over the usual time between two. Sums that are endless never wrap: one that became smaller was restarted.
 type units struct {
 	bytes, time float64
 	rates       bool
+	endless     bool
 }
 
 // counterWraps are the sizes of counters that begin anew when they are full.
 var counterWraps = [...]float64{1 << 32, 1 << 64}
 
-// increase is the growth of a counter. One that became smaller has wrapped, when it
+// increase is the growth of a counter. One that became smaller has wrapped, when it is not endless,
 // was near the end of 32 or 64 bits and is near the beginning; else its array was
 // restarted, and what happened in between is not known.
-func increase(was, now float64) (d float64, reset bool) {
+func increase(was, now float64, endless bool) (d float64, reset bool) {
 	if now >= was {
 		return now - was, false
 	}
 	for _, size := range counterWraps {
-		if was < size && was > 0.75*size && now < 0.25*size {
+		if !endless && was < size && was > 0.75*size && now < 0.25*size {
 			return size - was + now, false
 		}
 	}
@@ -227,9 +228,9 @@ func series(source string, readings []*reading, u units) *Data {
 	for _, name := range names(readings, func(r *reading) map[string]*poolReading { return r.pools }) {
 		d.Pools = append(d.Pools, poolSeries(name, readings, n, u))
 	}
-	d.offloads(readings, n)
+	d.offloads(readings, n, u)
 	if len(resets) > 0 {
-		d.Notes = append(d.Notes, "counters restarted: samples in which they did are left out")
+		d.Notes = append(d.Notes, restarted)
 	}
 	if u.rates {
 		d.unspan()
@@ -248,6 +249,9 @@ func series(source string, readings []*reading, u units) *Data {
 	}
 	return d
 }
+
+// restarted is the note on counters that became smaller.
+const restarted = "counters restarted: samples in which they did are left out"
 
 // unspan takes back the time that rates are said to cover where readings are missing: they are
 // means over the usual time between two, and of the rest of the gap nobody knows.
@@ -310,16 +314,14 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 			put(v.States, x.states, k-1, n, 1)
 		}
 		if was != nil {
-			i, dt := k-1, float64(r.time-at)/1e9
+			i, dt, began := k-1, float64(r.time-at)/1e9, false
 			v.Span[i] = dt
 			rate := func(old, now, unit float64) float64 {
 				if u.rates {
 					return now * unit
 				}
-				inc, reset := increase(old, now)
-				if reset {
-					resets[name] = true
-				}
+				inc, reset := increase(old, now, u.endless)
+				began = began || reset
 				return inc * unit / dt
 			}
 			for d := range 2 {
@@ -328,13 +330,20 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 				v.Time[d][i] = rate(was.time[d], x.time[d], u.time)
 			}
 			v.Lower[i] = rate(was.lower, x.lower, u.bytes)
+			if began {
+				// All of them began anew, also those that have grown beyond what they were.
+				resets[name] = true
+				for _, s := range [...]Series{v.Ops[read], v.Ops[write], v.Host[read], v.Host[write], v.Time[read], v.Time[write], v.Lower} {
+					s[i] = math.NaN()
+				}
+			}
 			for op, now := range x.described {
-				inc, _ := increase(was.described[op], now)
+				inc, _ := increase(was.described[op], now, u.endless)
 				put(v.Described, map[string]float64{op: inc}, i, n, u.bytes/dt)
 			}
 			for origin, now := range x.labelled {
 				// An origin that never occurred may have no row: then it had none before.
-				inc, _ := increase(was.labelled[origin], now)
+				inc, _ := increase(was.labelled[origin], now, u.endless)
 				if was.labelled == nil {
 					inc = math.NaN()
 				}
@@ -369,16 +378,16 @@ func poolSeries(name string, readings []*reading, n int, u units) *Pool {
 		}
 		if was != nil {
 			i, dt := k-1, float64(r.time-at)/1e9
-			if used, _ := increase(was.seconds, x.seconds); !math.IsNaN(used) && x.cap > 0 {
+			if used, _ := increase(was.seconds, x.seconds, u.endless); !math.IsNaN(used) && x.cap > 0 {
 				p.Full[i] = min(used/dt/x.cap, 1)
 				p.Peak[i] = highest(p.Full[i], x.peak, was.peak)
 			}
 			for d := range 2 {
-				inc, _ := increase(was.back[d], x.back[d])
+				inc, _ := increase(was.back[d], x.back[d], u.endless)
 				p.Back[d][i] = inc * u.bytes / dt
 			}
 			for o, now := range x.byOrigin {
-				inc, _ := increase(was.byOrigin[o], now)
+				inc, _ := increase(was.byOrigin[o], now, u.endless)
 				put(p.ByOrigin, map[string]float64{o: inc}, i, n, u.bytes/dt)
 			}
 		}
@@ -387,7 +396,7 @@ func poolSeries(name string, readings []*reading, n int, u units) *Pool {
 	return p
 }
 
-func (d *Data) offloads(readings []*reading, n int) {
+func (d *Data) offloads(readings []*reading, n int, u units) {
 	by := map[offloadKey]*Offload{}
 	for k, r := range readings[1:] {
 		dt := float64(r.time-readings[k].time) / 1e9
@@ -398,7 +407,7 @@ func (d *Data) offloads(readings []*reading, n int) {
 				by[key] = o
 				d.Offloads = append(d.Offloads, o)
 			}
-			inc, _ := increase(readings[k].sums[key], now)
+			inc, _ := increase(readings[k].sums[key], now, u.endless)
 			o.Bytes[k] = inc / dt
 		}
 	}

@@ -158,7 +158,7 @@ func (b *promRange) data(source string) *Data {
 		}
 		all = append(all, r)
 	}
-	d := series(source, all, units{bytes: 1, time: 1})
+	d := series(source, all, units{bytes: 1, time: 1, endless: true})
 	d.CacheSize = b.size
 	d.Notes = append(d.Notes, b.notes...)
 	return d

@@ -340,15 +340,17 @@ func TestIncrease(t *testing.T) {
 		was, now float64
 		want     float64
 		reset    bool
+		endless  bool
 	}{
-		{"it grows", 5, 7, 2, false},
-		{"it stands", 5, 5, 0, false},
-		{"32 bits are full", 1<<32 - 10, 20, 30, false},
-		{"64 bits are full", 1<<64 - 1<<20, 1 << 20, 1 << 21, false},
-		{"a restart", 1e6, 10, 0, true},
-		{"a restart far in", 1 << 31, 10, 0, true},
+		{"it grows", 5, 7, 2, false, false},
+		{"it stands", 5, 5, 0, false, true},
+		{"32 bits are full", 1<<32 - 10, 20, 30, false, false},
+		{"64 bits are full", 1<<64 - 1<<20, 1 << 20, 1 << 21, false, false},
+		{"a restart", 1e6, 10, 0, true, false},
+		{"a restart far in", 1 << 31, 10, 0, true, false},
+		{"a restart near the end of 32 bits", 1<<32 - 10, 20, 0, true, true},
 	} {
-		if got, reset := increase(c.was, c.now); reset != c.reset || !reset && got != c.want {
+		if got, reset := increase(c.was, c.now, c.endless); reset != c.reset || !reset && got != c.want {
 			t.Errorf("%s: %v %v, want %v %v", c.name, got, reset, c.want, c.reset)
 		}
 	}

@@ -148,7 +148,7 @@ func fromSimRun(dir string) (*Data, error) {
 	for _, at := range order {
 		all = append(all, times[at])
 	}
-	d := series(dir, all, units{bytes: 1, time: 1})
+	d := series(dir, all, units{bytes: 1, time: 1, endless: true})
 	d.Exact = true
 	return d, nil
 }

@@ -49,7 +49,7 @@ func (r *Recorder) Close() error { return nil }
 // Data returns the time series of what was written.
 func (r *Recorder) Data(source string) *Data {
 	complete(r.readings)
-	d := series(source, r.readings, units{bytes: 1, time: 1})
+	d := series(source, r.readings, units{bytes: 1, time: 1, endless: true})
 	d.CacheSize, d.Exact = r.size, true
 	return d
 }
