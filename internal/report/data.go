@@ -123,7 +123,9 @@ type reading struct {
 type offloadKey struct{ primitive, path string }
 
 type volumeReading struct {
-	pool      string
+	pool string
+	// anew says that the sums say nothing of the time since the volume's last reading.
+	anew      bool
 	ops       [2]float64
 	bytes     [2]float64
 	time      [2]float64
@@ -323,6 +325,9 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 				inc, reset := increase(old, now, u.endless)
 				began = began || reset
 				return inc * unit / dt
+			}
+			if x.anew {
+				was = newVolumeReading("")
 			}
 			for d := range 2 {
 				v.Ops[d][i] = rate(was.ops[d], x.ops[d], 1)

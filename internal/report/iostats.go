@@ -74,7 +74,7 @@ const xmlTime = "2006-01-02 15:04:05"
 
 // fromIOStats reads a folder, or files, of statistics.
 func fromIOStats(source string, files []string, side map[string]string) (*Data, error) {
-	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, repeats: map[string]bool{}, has: map[setFile]bool{}}
+	b := &iostatsFolder{pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, repeats: map[string]bool{}, lacks: map[string]map[int64]bool{}}
 	if err := b.listings(side); err != nil {
 		return nil, err
 	}
@@ -84,14 +84,13 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
 	}
-	b.nameCopies()
-	var all []*reading
-	for _, r := range b.readings {
-		if len(r.volumes) > 0 {
-			all = append(all, r)
-		}
+	if err := b.join(); err != nil {
+		return nil, err
 	}
+	all := b.readings()
+	b.nameCopies(all)
 	d := series(source, all, units{bytes: 512, time: 1e-3})
+	d.Notes = append(d.Notes, b.notes()...)
 	for _, v := range d.Volumes {
 		v.Repeats = b.repeats[v.Name]
 	}
@@ -105,18 +104,14 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 }
 
 type iostatsFolder struct {
-	readings map[int64]*reading
-	pools    map[string]string // name by number
-	poolOf   map[string]string // of a volume, by its name; of a copy, by its key
-	copies   map[string]map[string]bool
-	repeats  map[string]bool // names of copies after the first
-	has      map[setFile]bool
-}
-
-// setFile is a file of a set of statistics: of one kind, of one node.
-type setFile struct {
-	at   int64
-	kind string
+	files     []statsFile
+	sets      []*statsSet
+	pools     map[string]string // name by number
+	poolOf    map[string]string // of a volume, by its name; of a copy, by its key
+	copies    map[string]map[string]bool
+	repeats   map[string]bool           // names of copies after the first
+	lacks     map[string]map[int64]bool // sets without a file of a kind that has to be there
+	restarted bool                      // a node's counters did
 }
 
 // fileKind is a file's kind and node: its name without date and time, Nv_stats_NODE.
@@ -191,25 +186,8 @@ func (b *iostatsFolder) file(name string) error {
 	if err != nil {
 		return fmt.Errorf("timestamp %q is not of the form %s", root.text("timestamp"), xmlTime)
 	}
-	// The files of one set may be a second apart.
-	at := t.UnixNano()
-	// A node writes one file of each kind into a set: a second one is of the next set.
-	kind := fileKind(name)
-	for _, near := range [...]int64{at, at - 1e9, at + 1e9} {
-		if b.readings[near] != nil && !b.has[setFile{near, kind}] {
-			at = near
-			break
-		}
-	}
-	if b.has[setFile{at, kind}] {
-		return fmt.Errorf("there is another file of %s of %s", kind, root.text("timestamp"))
-	}
-	b.has[setFile{at, kind}] = true
-	r := b.readings[at]
-	if r == nil {
-		r = newReading(at)
-		b.readings[at] = r
-	}
+	r := newReading(t.UnixNano())
+	b.files = append(b.files, statsFile{kind: fileKind(name), stamp: root.text("timestamp"), reading: r})
 	for _, v := range root.all("vdsk") {
 		b.volume(r, v)
 	}
@@ -297,8 +275,8 @@ const manyPools = "many"
 
 // nameCopies gives readings their names: a volume that never had a second copy has its own, else each copy has its
 // number, so that the counters of one are never taken for those of another.
-func (b *iostatsFolder) nameCopies() {
-	for _, r := range b.readings {
+func (b *iostatsFolder) nameCopies(readings []*reading) {
+	for _, r := range readings {
 		named := map[string]*volumeReading{}
 		for key, v := range r.volumes {
 			name, idx, _ := strings.Cut(key, "\x00")
