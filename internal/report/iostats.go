@@ -74,7 +74,7 @@ const xmlTime = "2006-01-02 15:04:05"
 
 // fromIOStats reads a folder, or files, of statistics.
 func fromIOStats(source string, files []string, side map[string]string) (*Data, error) {
-	b := &iostatsFolder{pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, repeats: map[string]bool{}, lacks: map[string]map[int64]bool{}}
+	b := &iostatsFolder{pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, repeats: map[string]bool{}, lacks: map[string]map[int64]bool{}, zones: map[string]bool{}}
 	if err := b.listings(side); err != nil {
 		return nil, err
 	}
@@ -111,6 +111,7 @@ type iostatsFolder struct {
 	copies    map[string]map[string]bool
 	repeats   map[string]bool           // names of copies after the first
 	lacks     map[string]map[int64]bool // sets without a file of a kind that has to be there
+	zones     map[string]bool           // that are not UTC
 	restarted bool                      // a node's counters did
 }
 
@@ -185,6 +186,11 @@ func (b *iostatsFolder) file(name string) error {
 	t, err := time.Parse(xmlTime, root.text("timestamp"))
 	if err != nil {
 		return fmt.Errorf("timestamp %q is not of the form %s", root.text("timestamp"), xmlTime)
+	}
+	zone := root.text("timezone")
+	if offset, ok := zoneOffset(zone); !ok || offset != 0 {
+		b.zones[zone] = true
+		t = t.Add(-offset)
 	}
 	r := newReading(t.UnixNano())
 	b.files = append(b.files, statsFile{kind: fileKind(name), stamp: root.text("timestamp"), reading: r})

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -211,5 +213,31 @@ func (b *iostatsFolder) notes() (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(b.lacks)) {
 		out = append(out, fmt.Sprintf("%s has no file in %d of %d sets: its volumes or pools are not known there, nor what they did just before and after; if the node was not part of the array then, leave its files out", kind, len(b.lacks[kind]), len(b.sets)))
 	}
+	for _, zone := range slices.Sorted(maps.Keys(b.zones)) {
+		if _, ok := zoneOffset(zone); ok {
+			out = append(out, fmt.Sprintf("times are UTC; those of the files are %s", zone))
+		} else {
+			out = append(out, fmt.Sprintf("timezone %q of the files is not of the form GMT+2:00: times are as they have them", zone))
+		}
+	}
 	return out
+}
+
+// zoneForm is a time zone, with hours and minutes ahead of UTC.
+var zoneForm = regexp.MustCompile(`^(?:GMT|UTC)(?:([+-])(\d{1,2}):?(\d{2})?)?$`)
+
+// zoneOffset is by how much the clock of a time zone, such as GMT+2:00, is ahead of UTC. Without one it is UTC.
+func zoneOffset(zone string) (time.Duration, bool) {
+	m := zoneForm.FindStringSubmatch(zone)
+	if m == nil {
+		return 0, zone == ""
+	}
+	// What is left out is 0.
+	hours, _ := strconv.Atoi(m[2])
+	minutes, _ := strconv.Atoi(m[3])
+	d := time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+	if m[1] == "-" {
+		d = -d
+	}
+	return d, true
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,5 +122,33 @@ func TestFullnessOfNodes(t *testing.T) {
 		if p.Peak[1] != 1 || math.Abs(p.Full[1]-0.55) > 1e-9 {
 			t.Errorf("%v: peak %v, mean %v", full, p.Peak[1], p.Full[1])
 		}
+	}
+}
+
+// The times of files are of the zone that they name, whatever it is at another node or after an hour more of daylight.
+func TestZonesOfFiles(t *testing.T) {
+	for zone, want := range map[string]time.Duration{"GMT+2:00": 2 * time.Hour, "GMT-7:00": -7 * time.Hour, "GMT+05:30": 5*time.Hour + 30*time.Minute,
+		"GMT-3:30": -(3*time.Hour + 30*time.Minute), "GMT": 0, "": 0, "UTC": 0, "GMT+0:00": 0} {
+		if got, ok := zoneOffset(zone); got != want || !ok {
+			t.Errorf("%q: %v, %v", zone, got, ok)
+		}
+	}
+	if _, ok := zoneOffset("Europe/Berlin"); ok {
+		t.Error("a place is a time zone")
+	}
+	dir := t.TempDir()
+	for i := range 4 {
+		zone, at := "GMT+1:00", noon.Add(time.Hour)
+		if i > 1 {
+			zone, at = "GMT+2:00", noon.Add(2*time.Hour)
+		}
+		nodeFile(t, dir, "Nv_stats_A", at.Add(time.Duration(i)*time.Minute), zone, ofNode{}.String())
+	}
+	d := load1(t, dir, Options{})
+	if f := detect(d); f.From != "2026-03-01 12:00:00" || f.To != "2026-03-01 12:03:00" || d.Step() != 60 {
+		t.Errorf("from %s to %s, %v s", f.From, f.To, d.Step())
+	}
+	if !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.HasPrefix(n, "times are UTC") }) {
+		t.Errorf("notes are %v", d.Notes)
 	}
 }
