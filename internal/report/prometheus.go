@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/common/model"
 
@@ -28,15 +32,15 @@ var promQueries = []string{
 	metrics.CacheSize.Name, metrics.CacheLimit.Name, metrics.CacheUsed.Name, metrics.CacheUsedSeconds.Name,
 	metrics.HostTransferred.Name,
 	metrics.HostDuration.Name + `_count{op=~"read|write"}`, metrics.HostDuration.Name + `_sum{op=~"read|write"}`,
-	"sum by (pool, volume) (" + metrics.CacheDirty.Name + ")", "sum by (pool, volume) (" + metrics.CacheDestaged.Name + ")",
-	"sum by (pool, direction) (" + metrics.BackendBytes.Name + ")",
-	"sum by (pool, volume, origin) (" + metrics.Undercover.Name + ")",
+	metrics.Undercover.Name,
+	// The labels of what was scraped stay: see target.
+	"sum without (origin) (" + metrics.CacheDirty.Name + ")", "sum without (origin) (" + metrics.CacheDestaged.Name + ")",
+	"sum without (mdisk, origin, reason) (" + metrics.BackendBytes.Name + ")",
 }
 
 // sumNames are the names of the queries that lose theirs by a sum.
 var sumNames = map[string]string{
-	promQueries[7]: metrics.CacheDirty.Name, promQueries[8]: metrics.CacheDestaged.Name, promQueries[9]: metrics.BackendBytes.Name,
-	promQueries[10]: metrics.Undercover.Name,
+	promQueries[8]: metrics.CacheDirty.Name, promQueries[9]: metrics.CacheDestaged.Name, promQueries[10]: metrics.BackendBytes.Name,
 }
 
 func fromPrometheusFile(source string, f io.Reader) (*Data, error) {
@@ -73,12 +77,15 @@ func fromPrometheusFiles(source string, files []string) (*Data, error) {
 type promRange struct {
 	readings map[int64]*reading
 	used     map[*reading]map[string]float64
-	size     float64
+	seen     map[model.Fingerprint]map[int64]bool // instants of a series: saved answers may overlap
+	targets  map[string]model.Metric
+	sizes    map[string]float64 // of the write cache, by target
 	notes    []string
 }
 
 func newPromRange() *promRange {
-	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}}
+	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}, seen: map[model.Fingerprint]map[int64]bool{},
+		targets: map[string]model.Metric{}, sizes: map[string]float64{}}
 }
 
 // answer takes one answer in; name is that of its series when they have none.
@@ -98,6 +105,22 @@ func (b *promRange) answer(r io.Reader, name string) error {
 	return nil
 }
 
+// ownLabels are the labels of a counter itself: all others say what was scraped.
+var ownLabels = []model.LabelName{model.MetricNameLabel, "pool", "volume", "direction", "op", "origin", "mdisk", "reason"}
+
+// target is what a series was scraped of, as a key: its labels instance, job and the like. Counters of two targets are
+// never added up or taken one for the other. They may be two arrays with volumes of the same names, one
+// that is scraped twice, or one that moved from node to node.
+func (b *promRange) target(labels model.Metric) string {
+	t := labels.Clone()
+	for _, l := range ownLabels {
+		delete(t, l)
+	}
+	key := t.String()
+	b.targets[key] = t
+	return key
+}
+
 // matrix takes the series of one answer in; name is theirs when they have none.
 func (b *promRange) matrix(series model.Matrix, name string) {
 	for _, s := range series {
@@ -105,46 +128,66 @@ func (b *promRange) matrix(series model.Matrix, name string) {
 		if n == "" {
 			n = name
 		}
+		target, id := b.target(s.Metric), s.Metric.Fingerprint()
+		if s.Metric[model.MetricNameLabel] == "" {
+			named := s.Metric.Clone()
+			named[model.MetricNameLabel] = model.LabelValue(n)
+			id = named.Fingerprint()
+		}
+		if b.seen[id] == nil {
+			b.seen[id] = map[int64]bool{}
+		}
 		for _, p := range s.Values {
 			at := p.Timestamp.UnixNano()
+			if b.seen[id][at] {
+				continue
+			}
+			b.seen[id][at] = true
 			if b.readings[at] == nil {
 				b.readings[at] = newReading(at)
 				b.used[b.readings[at]] = map[string]float64{}
 			}
-			b.value(b.readings[at], n, s.Metric, float64(p.Value))
+			b.value(b.readings[at], n, target, s.Metric, float64(p.Value))
 		}
 	}
 }
 
-func (b *promRange) value(r *reading, name string, labels model.Metric, x float64) {
+// value takes one value in. Until all are there, the names of volumes and pools begin with their target.
+func (b *promRange) value(r *reading, name, target string, labels model.Metric, x float64) {
 	l := func(name model.LabelName) string { return string(labels[name]) }
-	dir := read
-	if l("direction") == "write" || l("op") == "write" {
-		dir = write
-	}
+	dir := slices.Index(directions[:], l("direction")+l("op")) // a series has one of them, or none
+	volume, pool := target+"\x00"+l("volume"), target+"\x00"+l("pool")
 	switch name {
 	case metrics.CacheSize.Name:
-		b.size = x
+		b.sizes[target] = x
 	case metrics.CacheLimit.Name:
-		r.pool(l("pool")).cap = x
+		r.pool(pool).cap = x
 	case metrics.CacheUsed.Name:
-		b.used[r][l("pool")] = x
+		b.used[r][pool] = x
 	case metrics.CacheUsedSeconds.Name:
-		r.pool(l("pool")).seconds = x
+		r.pool(pool).seconds = x
 	case metrics.BackendBytes.Name:
-		add(&r.pool(l("pool")).back[dir], x)
+		if dir >= 0 {
+			add(&r.pool(pool).back[dir], x)
+		}
 	case metrics.HostTransferred.Name:
-		r.volume(l("volume"), l("pool")).bytes[dir] = x
+		if dir >= 0 {
+			add(&r.volume(volume, pool).bytes[dir], x)
+		}
 	case metrics.HostDuration.Name + "_count":
-		r.volume(l("volume"), "").ops[dir] = x
+		if dir >= 0 {
+			add(&r.volume(volume, "").ops[dir], x)
+		}
 	case metrics.HostDuration.Name + "_sum":
-		r.volume(l("volume"), "").time[dir] = x
+		if dir >= 0 {
+			add(&r.volume(volume, "").time[dir], x)
+		}
 	case metrics.Undercover.Name:
-		r.volume(l("volume"), l("pool")).label(l("origin"), x)
+		r.volume(volume, pool).label(l("origin"), x)
 	case metrics.CacheDirty.Name:
-		add(&r.volume(l("volume"), l("pool")).held, x)
+		add(&r.volume(volume, pool).held, x)
 	case metrics.CacheDestaged.Name:
-		add(&r.volume(l("volume"), l("pool")).lower, x)
+		add(&r.volume(volume, pool).lower, x)
 	}
 }
 
@@ -158,8 +201,75 @@ func (b *promRange) data(source string) *Data {
 		}
 		all = append(all, r)
 	}
+	size := b.rename(all)
 	d := series(source, all, units{bytes: 1, time: 1, endless: true})
-	d.CacheSize = b.size
+	d.CacheSize = size
 	d.Notes = append(d.Notes, b.notes...)
 	return d
+}
+
+// rename gives volumes and pools their names, which begin with what distinguishes their targets if there are several,
+// and returns the size of the write cache, 0 if it is not one.
+func (b *promRange) rename(readings []*reading) (size float64) {
+	count := map[string]bool{} // targets that have volumes or pools
+	target := func(key string) string { t, _, _ := strings.Cut(key, "\x00"); return t }
+	for _, r := range readings {
+		for key := range r.volumes {
+			count[target(key)] = true
+		}
+		for key := range r.pools {
+			count[target(key)] = true
+		}
+	}
+	keys := slices.Sorted(maps.Keys(count))
+	values := map[model.LabelName]map[model.LabelValue]bool{}
+	for _, key := range keys {
+		for l := range b.targets[key] {
+			values[l] = map[model.LabelValue]bool{}
+		}
+	}
+	for l := range values {
+		for _, key := range keys {
+			values[l][b.targets[key][l]] = true
+		}
+	}
+	prefix := map[string]string{}
+	for _, key := range keys {
+		var parts []string
+		for _, l := range slices.Sorted(maps.Keys(values)) {
+			if len(values[l]) > 1 {
+				parts = append(parts, string(b.targets[key][l]))
+			}
+		}
+		if len(keys) > 1 {
+			prefix[key] = strings.Join(parts, ",") + "/"
+		}
+		if size == 0 || size == b.sizes[key] {
+			size = b.sizes[key]
+		} else {
+			size = math.NaN()
+		}
+	}
+	name := func(key string) string {
+		t, name, _ := strings.Cut(key, "\x00")
+		return prefix[t] + name
+	}
+	for _, r := range readings {
+		volumes, pools := map[string]*volumeReading{}, map[string]*poolReading{}
+		for key, v := range r.volumes {
+			v.pool = name(v.pool)
+			volumes[name(key)] = v
+		}
+		for key, p := range r.pools {
+			pools[name(key)] = p
+		}
+		r.volumes, r.pools = volumes, pools
+	}
+	if len(keys) > 1 {
+		b.notes = append(b.notes, fmt.Sprintf("there are %d targets of scrapes, whose labels begin the names of volumes and pools: two arrays, one that is scraped twice, or one that moved", len(keys)))
+	}
+	if math.IsNaN(size) {
+		return 0
+	}
+	return size
 }

@@ -61,6 +61,64 @@ func steps(n int, from, by float64) (out []float64) {
 	return out
 }
 
+// The counters of two targets are not those of one, whether they are two arrays or one that is scraped twice.
+func TestTargetsOfScrapes(t *testing.T) {
+	dir := t.TempDir()
+	var all []promSeries
+	for _, target := range []string{"instance=a:9100", "instance=b:9100"} {
+		all = append(all, promVolume(target+" job=x pool=p volume=v", steps(8, 5e12, 1e9), steps(8, 5e12, 1e9), steps(8, 0, 0))...)
+	}
+	all = append(all, promSeries{metrics.CacheSize.Name, "instance=c:9100 job=x", steps(8, 1e9, 0)}) // it has no volumes
+	saveAnswer(t, dir, "range.json", 0, all...)
+	d := load1(t, dir, Options{})
+	if found := culprits(detect(d)); len(found) > 0 {
+		t.Errorf("%v are accused", found)
+	}
+	var volumes []string
+	for _, v := range d.Volumes {
+		volumes = append(volumes, v.Pool+" "+v.Name)
+	}
+	if want := []string{"a:9100/p a:9100/v", "b:9100/p b:9100/v"}; !slices.Equal(volumes, want) || len(d.Notes) == 0 {
+		t.Errorf("there are %q, want %q; notes %q", volumes, want, d.Notes)
+	}
+	// An array that moves between nodes: what it did before is no growth at the other one.
+	nan, moved := math.NaN(), t.TempDir()
+	from, to := []float64{4e12, 4e12, 4e12, nan, nan, nan}, []float64{nan, nan, 4e12, 4e12, 4e12, 4e12}
+	all = promVolume("instance=a pool=p volume=v", from, from, steps(3, 0, 0))
+	saveAnswer(t, moved, "range.json", 0, append(all, promVolume("instance=b pool=p volume=v", to, to, []float64{nan, nan, 0, 0, 0, 0})...)...)
+	for _, v := range load1(t, moved, Options{}).Volumes {
+		if x := highest(v.Host[write]...); x != 0 {
+			t.Errorf("hosts wrote %v B/s to %s", x, v.Name)
+		}
+	}
+}
+
+// Saved answers may overlap, and have operations that are neither reads nor writes.
+func TestSavedAnswers(t *testing.T) {
+	dir := t.TempDir()
+	const v = "pool=p volume=v"
+	saveAnswer(t, dir, "1.json", 0, promVolume(v, steps(5, 0, 1e9), steps(5, 0, 1e9), steps(5, 0, 0))...)
+	saveAnswer(t, dir, "2.json", 4, promVolume(v, steps(5, 4e9, 1e9), steps(5, 4e9, 1e9), steps(5, 0, 0))...)
+	var ops []promSeries
+	for i, op := range []string{"read", "write", "unmap", "other"} {
+		by := []float64{30, 60, 900, 9000}[i]
+		for _, suffix := range []string{"_count", "_sum"} {
+			ops = append(ops, promSeries{metrics.HostDuration.Name + suffix, "volume=v op=" + op, steps(9, 0, by)})
+		}
+	}
+	saveAnswer(t, dir, "3.json", 0, ops...)
+	d := load1(t, dir, Options{})
+	if found := culprits(detect(d)); len(found) > 0 {
+		t.Errorf("%v are accused", found)
+	}
+	x := d.Volumes[0]
+	for i := range d.Times {
+		if x.Ops[read][i] != 2 || x.Ops[write][i] != 4 || x.Time[read][i] != 2 || math.Abs(x.Lower[i]*15-1e9) > 1 {
+			t.Errorf("sample %d: %v reads, %v writes, %v B/s destaged", i, x.Ops[read][i], x.Ops[write][i], x.Lower[i])
+		}
+	}
+}
+
 // A volume that was deleted and made again has not done what is left to the end of 32 bits.
 func TestOurCountersDoNotWrap(t *testing.T) {
 	dir := t.TempDir()
