@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,6 +192,9 @@ func (b *promRange) value(r *reading, name, target string, labels model.Metric, 
 	}
 }
 
+// otherVolumes is the volume that stands for all that a scrape does not show one by one (--metrics-volumes).
+const otherVolumes = "other"
+
 func (b *promRange) data(source string) *Data {
 	var all []*reading
 	for _, r := range b.readings {
@@ -201,11 +205,34 @@ func (b *promRange) data(source string) *Data {
 		}
 		all = append(all, r)
 	}
+	slices.SortFunc(all, func(x, y *reading) int { return cmp.Compare(x.time, y.time) })
+	others := b.others(all)
 	size := b.rename(all)
 	d := series(source, all, units{bytes: 1, time: 1, endless: true})
 	d.CacheSize = size
 	d.Notes = append(d.Notes, b.notes...)
+	if others {
+		d.Notes = append(d.Notes, "volume "+otherVolumes+" stands for all that were not shown one by one: it is not judged, nor is any volume in the sample in which it is shown again")
+	}
 	return d
+}
+
+// others takes from readings what volumes that come and go among the others would be accused of: what such a one did
+// meanwhile is in their counters, and what it holds is in its own gauge. It returns whether there are others.
+func (b *promRange) others(readings []*reading) (there bool) {
+	last := map[string]int{}
+	for k, r := range readings {
+		for key, v := range r.volumes {
+			if at, ok := last[key]; ok && at < k-1 {
+				v.anew = true
+			}
+			last[key] = k
+			if _, name, _ := strings.Cut(key, "\x00"); name == otherVolumes {
+				there, v.held = true, math.NaN()
+			}
+		}
+	}
+	return there
 }
 
 // rename gives volumes and pools their names, which begin with what distinguishes their targets if there are several,

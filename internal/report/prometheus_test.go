@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/metrics/exposition"
 )
 
 // promSeries is a series of an answer: labels as "name=value ...", values of every 15 s, NaN where there is none.
@@ -116,6 +117,32 @@ func TestSavedAnswers(t *testing.T) {
 		if x.Ops[read][i] != 2 || x.Ops[write][i] != 4 || x.Time[read][i] != 2 || math.Abs(x.Lower[i]*15-1e9) > 1 {
 			t.Errorf("sample %d: %v reads, %v writes, %v B/s destaged", i, x.Ops[read][i], x.Ops[write][i], x.Lower[i])
 		}
+	}
+}
+
+// A volume that was among the others of top:N and comes back has not written what it holds then, and the others have
+// not destaged what they held when it was one of them.
+func TestAVolumeThatIsShownAgain(t *testing.T) {
+	if otherVolumes != exposition.OtherVolumes {
+		t.Errorf("the others are %s", exposition.OtherVolumes)
+	}
+	dir, nan := t.TempDir(), math.NaN()
+	own := []float64{1e9, 1e9, nan, nan, 1e9, 1e9, 1e9}
+	held := []float64{0, 0, nan, nan, 1e9, 1e9, 1e9}
+	all := promVolume("pool=p volume=v", own, own, held)
+	all = append(all, promVolume("pool=p volume=other", steps(7, 0, 0), []float64{0, 0, 0, 5e8, 6e8, 2e9, 2e9}, []float64{0, 0, 0, 3e9, 0, 0, 0})...)
+	saveAnswer(t, dir, "range.json", 0, all...)
+	d := load1(t, dir, Options{})
+	f := detect(d)
+	if found := culprits(f); len(found) > 0 {
+		t.Errorf("%v are accused", found)
+	}
+	if !strings.Contains(text(t, f), "note: volume other stands for all") {
+		t.Errorf("notes are %v", f.Notes)
+	}
+	v := d.Volumes[1]
+	if v.Name != "v" || !math.IsNaN(v.Host[write][3]) || v.Host[write][4] != 0 || v.Held[3] != 1e9 {
+		t.Errorf("%s: hosts wrote %v, it held %v", v.Name, v.Host[write], v.Held)
 	}
 }
 
