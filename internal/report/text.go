@@ -134,7 +134,7 @@ func (f *Findings) NoTowers() string {
 	if f.towersUnknown() {
 		return "Response-time towers: these counters do not cover every pool."
 	}
-	return fmt.Sprintf("Response-time towers: no sample of %.4g s has a mean response of %d times the usual.", f.Step, towerFactor)
+	return fmt.Sprintf("Response-time towers: no sample of %.4g s has a mean response of %s.", f.Step, towerFrom)
 }
 
 // advise says what to do about what was found.

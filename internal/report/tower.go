@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -45,6 +46,9 @@ const (
 	// towersModelled is of how many towers the shares are asked for.
 	towersModelled = 4
 )
+
+// towerFrom is what makes a tower, in words.
+var towerFrom = fmt.Sprintf("%d times the usual and %g ms above it", towerFactor, towerRise*1e3)
 
 // response is the mean response of all I/O of volumes in sample i whose time is known, NaN
 // without any, and I/O a second.

@@ -57,7 +57,7 @@ func (f *Findings) response(t *Tower) string {
 		if f.towersUnknown() {
 			return "for some pools they do not show how slow responses were"
 		}
-		return fmt.Sprintf("no response took %d times the usual", towerFactor)
+		return "no sample has a mean response of " + towerFrom
 	}
 	why := causes[t.Cause]
 	switch {
@@ -176,9 +176,9 @@ func (r *Report) Verdict() string {
 		return fmt.Sprintf("%s; of %d the counters do not show, for some pools, how slow responses were.", says, n.slowUntold)
 	}
 	if n.bare > 0 {
-		return fmt.Sprintf("%s; no response that counters show took %d times the usual.", says, towerFactor)
+		return fmt.Sprintf("%s; no sample that counters show has a mean response of %s.", says, towerFrom)
 	}
-	return fmt.Sprintf("%s; no response took %d times the usual.", says, towerFactor)
+	return fmt.Sprintf("%s; no sample has a mean response of %s.", says, towerFrom)
 }
 
 // undercoverClause says how many runs of those that have counters, or in which nothing happened, have undercover writes.
