@@ -107,6 +107,9 @@ func fromSimRun(dir string) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := idleTimes(dir, times); err != nil {
+		return nil, err
+	}
 	var order []int64
 	for at := range times {
 		order = append(order, at)
@@ -151,6 +154,35 @@ func fromSimRun(dir string) (*Data, error) {
 	d := series(dir, all, units{bytes: 1, time: 1, endless: true})
 	d.Exact = true
 	return d, nil
+}
+
+// idleTimes adds the ends of the intervals in which no volume did anything: those have no rows, but the pools have one
+// for each second. How long an interval is, no file says. What all ends of intervals are multiples of
+// is that or longer; the last end is none, because it may be that of the run.
+func idleTimes(dir string, times map[int64]*reading) error {
+	var seconds []int64
+	end, step := int64(0), int64(0)
+	err := simTable(filepath.Join(dir, simPools), func(_ func(string) string, number func(string) float64) {
+		at := int64(math.Round(number("seconds") * 1e9))
+		seconds, end = append(seconds, at), max(end, at)
+	})
+	if err != nil {
+		return err
+	}
+	for at := range times {
+		if at >= end {
+			continue
+		}
+		for at > 0 { // the greatest common divisor of all
+			step, at = at, step%at
+		}
+	}
+	for _, at := range seconds {
+		if step > 0 && at%step == 0 && times[at] == nil {
+			times[at] = newReading(ScenarioStart.UnixNano() + at)
+		}
+	}
+	return nil
 }
 
 // sumOf adds to the sums of a volume what it did in an interval, nothing where x is nil, and

@@ -238,6 +238,31 @@ func TestVerdictOfSeveral(t *testing.T) {
 	}
 }
 
+// TestBusyAtTheEnd: seconds in which no volume did anything have no rows, and are seconds all the same.
+func TestBusyAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	var volumes, pools strings.Builder
+	for at := 1; at <= 603; at++ {
+		used := 0
+		if at > 600 {
+			used = 1000
+			fmt.Fprintf(&volumes, "%d,array,p,v,1,1,512,512,1000,1000,0,512,0,0,0,0,0,0,0\n", at)
+		}
+		fmt.Fprintf(&pools, "%[1]d,array,p,%[2]d,%[2]d,%[2]d,1000,1,1000\n", at, used)
+	}
+	simFolder(t, dir, volumes.String(), pools.String())
+	d := load1(t, dir, Options{})
+	p := detect(d).Pools[0]
+	if len(d.Times) != 603 || p.Full != 3 || len(p.Spans) != 1 || p.Spans[0].From != "2026-01-01 00:10:00" {
+		t.Errorf("%d samples, full for %v s: %+v", len(d.Times), p.Full, p.Spans)
+	}
+	// Rows of 5 s are not of one: the last is of the run's end.
+	simFolder(t, dir, strings.NewReplacer("601,", "595,", "602,", "600,").Replace(volumes.String()), pools.String())
+	if d := load1(t, dir, Options{}); d.Step() != 5 || len(d.Times) != 121 {
+		t.Errorf("%d samples of %v s", len(d.Times), d.Step())
+	}
+}
+
 func TestEmptyPictures(t *testing.T) {
 	nan := value(math.NaN())
 	for _, row := range []struct {
