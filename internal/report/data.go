@@ -384,7 +384,9 @@ func poolSeries(name string, readings []*reading, n int, u units) *Pool {
 		if was != nil {
 			i, dt := k-1, float64(r.time-at)/1e9
 			if used, _ := increase(was.seconds, x.seconds, u.endless); !math.IsNaN(used) && x.cap > 0 {
-				p.Full[i] = min(used/dt/x.cap, 1)
+				if p.Full[i] = min(used/dt/x.cap, 1); x.cap != was.cap {
+					p.Full[i] = math.NaN() // nobody knows when the cap changed
+				}
 				p.Peak[i] = highest(p.Full[i], x.peak, was.peak)
 			}
 			for d := range 2 {

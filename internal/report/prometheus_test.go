@@ -155,3 +155,18 @@ func TestOurCountersDoNotWrap(t *testing.T) {
 		t.Errorf("%v are accused; notes %v", found, d.Notes)
 	}
 }
+
+// A cap that changed in a sample does not make the partition twice as full in all of it.
+func TestFullnessWhenTheCapChanges(t *testing.T) {
+	var all []*reading
+	for i, limit := range []float64{100, 100, 50, 50} {
+		r := newReading(int64(i) * 1e9)
+		p := r.pool("p")
+		p.cap, p.seconds, p.full, p.peak = limit, 40*float64(i), 40/limit, 40/limit
+		all = append(all, r)
+	}
+	p := series("", all, units{bytes: 1, time: 1}).Pools[0]
+	if p.Full[0] != 0.4 || !math.IsNaN(p.Full[1]) || p.Peak[1] != 0.8 || p.Full[2] != 0.8 {
+		t.Errorf("mean %v, peak %v", p.Full, p.Peak)
+	}
+}
