@@ -5,6 +5,7 @@ package report
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error
 	}
 	end := time.Now().Truncate(time.Second)
 	b := newPromRange()
-	for _, q := range promQueries {
+	for _, q := range slices.Concat(promQueries, []string{shownQuery(step)}) {
 		v, warnings, _, err := promapi.NewAPI(client).QueryRange(ctx, q, promapi.Range{Start: end.Add(-last), End: end, Step: step})
 		if err != nil {
 			return nil, fmt.Errorf("the Prometheus does not answer %s: %w", q, err)
@@ -41,7 +42,11 @@ func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error
 		if !ok {
 			return nil, fmt.Errorf("the Prometheus answers a range with a %s", v.Type())
 		}
-		b.matrix(m, sumNames[q])
+		name := sumNames[q]
+		if q == shownQuery(step) {
+			name = shown
+		}
+		b.matrix(m, name)
 	}
 	return b.data(base), nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/model"
 
@@ -75,9 +76,18 @@ func fromPrometheusFiles(source string, files []string) (*Data, error) {
 	return b.data(source), nil
 }
 
+// shown is the name of the answers to shownQuery.
+const shown = "shown"
+
+// shownQuery asks how many scrapes have shown a volume since the sample before.
+func shownQuery(step time.Duration) string {
+	return "max without (direction) (count_over_time(" + metrics.HostTransferred.Name + "[" + model.Duration(step).String() + "]))"
+}
+
 type promRange struct {
 	readings map[int64]*reading
 	used     map[*reading]map[string]float64
+	shown    map[*reading]map[string]float64      // by volume
 	seen     map[model.Fingerprint]map[int64]bool // instants of a series: saved answers may overlap
 	targets  map[string]model.Metric
 	sizes    map[string]float64 // of the write cache, by target
@@ -85,7 +95,7 @@ type promRange struct {
 }
 
 func newPromRange() *promRange {
-	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}, seen: map[model.Fingerprint]map[int64]bool{},
+	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}, shown: map[*reading]map[string]float64{}, seen: map[model.Fingerprint]map[int64]bool{},
 		targets: map[string]model.Metric{}, sizes: map[string]float64{}}
 }
 
@@ -146,7 +156,7 @@ func (b *promRange) matrix(series model.Matrix, name string) {
 			b.seen[id][at] = true
 			if b.readings[at] == nil {
 				b.readings[at] = newReading(at)
-				b.used[b.readings[at]] = map[string]float64{}
+				b.used[b.readings[at]], b.shown[b.readings[at]] = map[string]float64{}, map[string]float64{}
 			}
 			b.value(b.readings[at], n, target, s.Metric, float64(p.Value))
 		}
@@ -159,6 +169,8 @@ func (b *promRange) value(r *reading, name, target string, labels model.Metric, 
 	dir := slices.Index(directions[:], l("direction")+l("op")) // a series has one of them, or none
 	volume, pool := target+"\x00"+l("volume"), target+"\x00"+l("pool")
 	switch name {
+	case shown:
+		b.shown[r][volume] = x
 	case metrics.CacheSize.Name:
 		b.sizes[target] = x
 	case metrics.CacheLimit.Name:
@@ -212,9 +224,15 @@ func (b *promRange) data(source string) *Data {
 	d.CacheSize = size
 	d.Notes = append(d.Notes, b.notes...)
 	if others {
-		d.Notes = append(d.Notes, "volume "+otherVolumes+" stands for all that were not shown one by one: it is not judged, nor is any volume in the sample in which it is shown again")
+		d.Notes = append(d.Notes, "volume "+otherVolumes+" stands for all that were not shown one by one: it is not judged, nor is any volume in a sample in which it was not always shown")
 	}
 	return d
+}
+
+// targetOf is the target of a volume or a pool by its key.
+func targetOf(key string) string {
+	t, _, _ := strings.Cut(key, "\x00")
+	return t
 }
 
 // others takes from readings what volumes that come and go among the others would be accused of: what such a one did
@@ -222,10 +240,14 @@ func (b *promRange) data(source string) *Data {
 func (b *promRange) others(readings []*reading) (there bool) {
 	last := map[string]int{}
 	for k, r := range readings {
+		scrapes := map[string]float64{} // of a target since the reading before
+		for key, n := range b.shown[r] {
+			scrapes[targetOf(key)] = max(scrapes[targetOf(key)], n)
+		}
 		for key, v := range r.volumes {
-			if at, ok := last[key]; ok && at < k-1 {
-				v.anew = true
-			}
+			at, ok := last[key]
+			n, counted := b.shown[r][key]
+			v.anew = ok && at < k-1 || counted && n < scrapes[targetOf(key)]
 			last[key] = k
 			if _, name, _ := strings.Cut(key, "\x00"); name == otherVolumes {
 				there, v.held = true, math.NaN()
@@ -239,13 +261,12 @@ func (b *promRange) others(readings []*reading) (there bool) {
 // and returns the size of the write cache, 0 if it is not one.
 func (b *promRange) rename(readings []*reading) (size float64) {
 	count := map[string]bool{} // targets that have volumes or pools
-	target := func(key string) string { t, _, _ := strings.Cut(key, "\x00"); return t }
 	for _, r := range readings {
 		for key := range r.volumes {
-			count[target(key)] = true
+			count[targetOf(key)] = true
 		}
 		for key := range r.pools {
-			count[target(key)] = true
+			count[targetOf(key)] = true
 		}
 	}
 	keys := slices.Sorted(maps.Keys(count))

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/metrics/exposition"
@@ -143,6 +146,41 @@ func TestAVolumeThatIsShownAgain(t *testing.T) {
 	v := d.Volumes[1]
 	if v.Name != "v" || !math.IsNaN(v.Host[write][3]) || v.Host[write][4] != 0 || v.Held[3] != 1e9 {
 		t.Errorf("%s: hosts wrote %v, it held %v", v.Name, v.Host[write], v.Held)
+	}
+}
+
+// A volume that was among the others for some scrapes of a sample, and not at its ends, has no growth there either.
+func TestAVolumeThatWasNotAlwaysShown(t *testing.T) {
+	if got, want := shownQuery(6*time.Minute), "max without (direction) (count_over_time(arraysim_host_transferred_bytes_total[6m]))"; got != want {
+		t.Errorf("the query is %s, want %s", got, want)
+	}
+	for _, hidden := range []bool{true, false} {
+		b := newPromRange()
+		put := func(name, volume string, values ...model.SampleValue) {
+			s := &model.SampleStream{Metric: model.Metric{"pool": "p", "volume": model.LabelValue(volume), "instance": "a"}}
+			if name == metrics.HostTransferred.Name {
+				s.Metric["direction"] = "write"
+			}
+			for i, x := range values {
+				s.Values = append(s.Values, model.SamplePair{Timestamp: model.Time(1e12 + 360e3*i), Value: x})
+			}
+			b.matrix(model.Matrix{s}, name)
+		}
+		for _, volume := range []string{"v", "w"} {
+			put(metrics.HostTransferred.Name, volume, 5, 5, 5, 5)
+			put(metrics.CacheDestaged.Name, volume, 5, 5, 5, 5)
+		}
+		put(metrics.CacheDirty.Name, "v", 0, 0, 1e9, 1e9)
+		put(metrics.CacheDirty.Name, "w", 0, 0, 0, 0)
+		put(shown, "w", 24, 24, 24, 24)
+		if hidden {
+			put(shown, "v", 24, 24, 11, 24)
+		} else {
+			put(shown, "v", 24, 24, 24, 24)
+		}
+		if found := culprits(detect(b.data("url"))); len(found) > 0 == hidden {
+			t.Errorf("it was hidden: %v, and %v are accused", hidden, found)
+		}
 	}
 }
 
