@@ -44,7 +44,8 @@ every machine.
 
 A scenario with cases runs all of them, and --sweep KEY=A,B the grid of the values, on all cores.
 Ctrl-C ends the runs and prints the results so far. In --out, a run that has not begun, or fails,
-leaves the files of an earlier one as they are; any other replaces them all.
+leaves the files of an earlier one as they are; any other replaces them, and removes counters that
+it does not record.
 
 --sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
 --rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.

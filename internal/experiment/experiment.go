@@ -197,6 +197,9 @@ func CheckFolders(dir string, grid []*sim.Scenario) error {
 	if len(grid) <= 1 {
 		return nil
 	}
+	if hasRun(dir) {
+		return fmt.Errorf("%s has the files of a single run; give another --out for the folders of %d", dir, len(grid))
+	}
 	of := map[string]string{}
 	for _, s := range grid {
 		at := Folder(dir, len(grid), s)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/tidy"
 )
@@ -22,11 +23,20 @@ const (
 )
 
 // evidence are files that every run leaves: a folder that has them all has a run's files.
-var evidence = []string{"counters.txt", "events.log", "volumes.csv", "pools.csv", "report.txt", "result.json"}
+var evidence = []string{"volumes.csv", "pools.csv", "report.txt", "result.json"}
+
+// hasRun tells whether a run has left its files in a folder.
+func hasRun(dir string) bool {
+	return !slices.ContainsFunc(evidence, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err != nil
+	})
+}
 
 // WriteOutputs writes the counters, event log, report and time series of each run into its folder, up to where it was
-// interrupted. A run that did not begin is nil: what is in its folder stays. Of an earlier run in the same folder, what this
-// one does not have is removed, for it would be read as this one's; attached are what attachments have left there.
+// interrupted. A run that did not begin is nil: what is in its folder stays. Of an earlier run in the same folder, the counters
+// and host caches that this one does not have are removed, for a report would read them as this one's; attached are what
+// attachments have left there.
 func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run, attached ...string) error {
 	for i, r := range runs {
 		if r == nil {
@@ -40,11 +50,6 @@ func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run, attached ..
 		if err := forget(at, func(name string) bool { return files[name] != nil || slices.Contains(attached, name) }); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
-		if at != dir { // where a single run may have left its files
-			if err := forget(dir, func(string) bool { return false }); err != nil {
-				return fmt.Errorf("output: %w", err)
-			}
-		}
 		for name, b := range files {
 			if err := tidy.ReplaceBytes(filepath.Join(at, name), b); err != nil {
 				return fmt.Errorf("output: %w", err)
@@ -54,15 +59,14 @@ func WriteOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run, attached ..
 	return nil
 }
 
-// forget removes the files of an earlier run from its folder, but those that stay, and nothing that a run does not leave.
+// forget removes what a report reads of an earlier run from its folder, but what stays, and nothing that a run does not leave. Logs
+// of I/Os stay: a replay may be reading them.
 func forget(dir string, stays func(name string) bool) error {
-	for _, name := range evidence {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
-			return nil // here was no run
-		}
+	if !hasRun(dir) {
+		return nil
 	}
 	var errs []error
-	for _, name := range append([]string{"hostcache.csv", tableFile, esxtopFile, fioFile, fioLatencyFile, blkparseFile}, evidence...) {
+	for _, name := range []string{report.HostCacheFile, tableFile, esxtopFile} {
 		if !stays(name) {
 			errs = append(errs, gone(os.Remove(filepath.Join(dir, name))))
 		}
@@ -73,12 +77,30 @@ func forget(dir string, stays func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
+// othersStatistics is an error where a folder has statistics files, and no run has left them there.
+func othersStatistics(dir string) error {
+	files, err := os.ReadDir(filepath.Join(dir, iostatsFolder))
+	if err != nil || hasRun(dir) {
+		return gone(err)
+	}
+	if slices.ContainsFunc(files, func(f fs.DirEntry) bool { return isStatistics(f.Name()) }) {
+		return fmt.Errorf("output: %s has statistics files of others; give another --out", filepath.Join(dir, iostatsFolder))
+	}
+	return nil
+}
+
 // gone is nil for what was not there.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
+}
+
+// isStatistics tells whether a file is one of a set of statistics.
+func isStatistics(name string) bool {
+	kind, _, set := strings.Cut(name, "_stats_")
+	return set && slices.Contains([]string{"Nn", "Nv", "Nm", "Nd"}, kind) || name == "lsvdisk" || name == "lsmdiskgrp"
 }
 
 // forgetStatistics removes statistics files from a folder, and the folder if there is nothing else in it.
@@ -90,10 +112,8 @@ func forgetStatistics(dir string) error {
 	left := 0
 	var errs []error
 	for _, f := range files {
-		name := f.Name()
-		kind, _, set := strings.Cut(name, "_stats_")
-		if set && slices.Contains([]string{"Nn", "Nv", "Nm", "Nd"}, kind) || name == "lsvdisk" || name == "lsmdiskgrp" {
-			errs = append(errs, os.Remove(filepath.Join(dir, name)))
+		if isStatistics(f.Name()) {
+			errs = append(errs, os.Remove(filepath.Join(dir, f.Name())))
 			continue
 		}
 		left++

@@ -88,16 +88,20 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 		}
 	}
 	with := func(more ...string) []string { return slices.Sorted(slices.Values(append(more, own...))) }
-	if got := leaves(t, dir, 0, false, "two"); !slices.Equal(slices.Sorted(slices.Values(got)), with("notes", "iostats/notes")) {
+	if got := leaves(t, dir, 0, false, "two"); !slices.Equal(slices.Sorted(slices.Values(got)), with("notes", "iostats/notes", "io.fio", "io_lat.1.log")) {
 		t.Errorf("after one that is not recorded there are %q", got)
 	}
 	got := leaves(t, dir, 100*time.Millisecond, false, "one")
 	if rest, n := sets(got); n != 0 || !slices.Equal(rest, slices.Sorted(slices.Values(append([]string{"notes"}, recorded...)))) {
 		t.Errorf("with ten readings a second there are %q", got)
 	}
-	// Cases have folders of their own; what a single run has left is not that of all.
-	if got := leaves(t, dir, 0, false, "one", "two"); slices.Contains(got, "report.txt") || !slices.Contains(got, "one/report.txt") || !slices.Contains(got, "notes") {
-		t.Errorf("with two cases there are %q", got)
+	// Cases have folders of their own, and not beside the files of a single run.
+	grid := []*sim.Scenario{{Name: "one"}, {Name: "two"}}
+	if err := CheckFolders(dir, grid); err == nil || !strings.Contains(err.Error(), "has the files of a single run") {
+		t.Errorf("two cases where a single run was: %v", err)
+	}
+	if err := CheckFolders(filepath.Dir(dir), grid); err != nil {
+		t.Errorf("two cases elsewhere: %v", err)
 	}
 	// A folder in which no run was keeps what has such a name.
 	other := t.TempDir()
@@ -106,5 +110,18 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 	}
 	if got := leaves(t, other, 0, false, "one"); !slices.Contains(got, "counters.parquet") {
 		t.Errorf("in a folder of others there are %q", got)
+	}
+	// Statistics of others are no run's to replace.
+	foreign := t.TempDir()
+	set := filepath.Join(foreign, "iostats", "Nv_stats_78G01A6-1_261130_120000")
+	if err := errors.Join(os.Mkdir(filepath.Dir(set), 0o777), os.WriteFile(set, nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	rec := &Recording{Interval: time.Second, Dir: func(*sim.Scenario) string { return foreign }}
+	if _, err := rec.Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "has statistics files of others; give another --out") {
+		t.Errorf("beside statistics of others: %v", err)
+	}
+	if _, err := os.Stat(set); err != nil {
+		t.Error(err)
 	}
 }

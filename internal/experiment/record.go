@@ -33,6 +33,11 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) er
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
+	if c.Interval >= time.Second {
+		if err := othersStatistics(dir); err != nil {
+			return nil, err
+		}
+	}
 	table, err := tidy.Create(filepath.Join(dir, tableFile))
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
@@ -70,11 +75,14 @@ func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) er
 		for _, w := range writers {
 			errs = append(errs, w.Close())
 		}
+		keep = keep && errors.Join(errs...) == nil
+		if keep && c.Interval >= time.Second {
+			err := replaceStatistics(statistics+partial, statistics)
+			errs, keep = append(errs, err), err == nil
+		}
 		end := (*tidy.Output).Commit
-		if !keep || errors.Join(errs...) != nil { // the files of a run before stay as they are
+		if !keep { // the files of a run before stay as they are
 			end = (*tidy.Output).Abort
-		} else if c.Interval >= time.Second {
-			errs = append(errs, replaceStatistics(statistics+partial, statistics))
 		}
 		return errors.Join(append(errs, end(table), end(top), os.RemoveAll(statistics+partial))...)
 	}, nil

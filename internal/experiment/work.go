@@ -62,7 +62,7 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	for _, err := range errs {
 		if err != nil {
 			for i, r := range runs {
-				if errs[i] != nil || r != nil && !r.Ended() {
+				if errs[i] != nil || r != nil && !r.Ended() && interrupted.Err() == nil {
 					runs[i] = nil
 				}
 			}
