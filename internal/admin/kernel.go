@@ -162,7 +162,7 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 		return fail(errors.New("the daemon is stopping"))
 	}
 	defer d.changes.Done()
-	if d.moves.begun() && !s.Resumed {
+	if !d.moves.allows(s.Resumed) {
 		return fail(errMoving)
 	}
 	g, err := k.group(s)
@@ -187,7 +187,7 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 	g.exec.Lock()
 	defer g.exec.Unlock()
 	// Others may have been quicker.
-	if d.moves.begun() && !s.Resumed { // who moves has not seen this device; one that is resumed has been the kernel's all the time
+	if !d.moves.allows(s.Resumed) { // who moves has not seen this device
 		return fail(errMoving)
 	}
 	if again, err := k.find(g, s); err != nil {

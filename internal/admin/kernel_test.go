@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/handlers"
+	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -88,6 +89,14 @@ func TestKernelDoor(t *testing.T) {
 	if err := r.d.moves.begin(); err == nil {
 		t.Error("two moves at a time")
 	}
+	if _, _, _, err := k.OpenVolume(with(spec("gold", "new2"), func(s *handlers.VolumeSpec) { s.Resumed = true })); err == nil || strings.Contains(err.Error(), "about to move") {
+		t.Errorf("a device that is resumed while the array may stay: %v", err)
+	}
+	r.d.moves.leaveTo(&link.Peer{})
+	if _, _, _, err := k.OpenVolume(with(spec("gold", "new2"), func(s *handlers.VolumeSpec) { s.Resumed = true })); err == nil || !strings.Contains(err.Error(), "about to move") {
+		t.Errorf("a device that is resumed when the array leaves: %v", err)
+	}
+	r.d.moves.leaveTo(nil)
 	r.d.moves.end()
 
 	// Write protection belongs to the device.

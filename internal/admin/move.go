@@ -39,8 +39,8 @@ type moves struct {
 	mu    sync.Mutex
 	ready bool          // guarded by mu: all doors are open
 	busy  bool          // guarded by mu: a move is being tried
-	to    *link.Peer    // guarded by mu: who is to have the array; set once
-	leave chan struct{} // closed when to is set
+	to    *link.Peer    // guarded by mu: who is to have the array
+	leave chan struct{} // closed when that is certain
 	limit time.Duration // moveLimit; for tests
 	// next stands by in this daemon's place as soon as hosts have left it; nil: not yet.
 	next atomic.Pointer[daemon]
@@ -74,11 +74,19 @@ func (m *moves) end() {
 	m.busy = false
 }
 
-// begun reports whether a move is being tried, or is under way.
-func (m *moves) begun() bool {
+// leaveTo says who is to have the array; nil: it stays.
+func (m *moves) leaveTo(to *link.Peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.busy
+	m.to = to
+}
+
+// allows reports whether the kernel may get a device now. One that is resumed has been the kernel's all the time, and keeps the
+// array here as long as that is not certain to leave.
+func (m *moves) allows(resumed bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.busy || resumed && m.to == nil
 }
 
 // heir returns who is to have the array; nil: it stays.
@@ -164,7 +172,9 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 		return MoveStatus{}, err
 	}
 	if err = d.quiesce(); err == nil {
-		if err = d.noKernelDevice(); err != nil { // one was just being resumed
+		d.moves.leaveTo(&to) // no device is resumed any more
+		if err = d.noKernelDevice(); err != nil {
+			d.moves.leaveTo(nil)
 			d.unquiesce()
 		}
 	}
@@ -172,9 +182,6 @@ func (d *daemon) move(m Move) (MoveStatus, error) {
 		d.moves.end()
 		return MoveStatus{}, conflict("the array stays here, and hosts continue: %w", err)
 	}
-	d.moves.mu.Lock()
-	d.moves.to = &to
-	d.moves.mu.Unlock()
 	close(d.moves.leave)
 	s := MoveStatus{ID: int(to.ID), Name: to.Name}
 	if own := d.data.ownership(); own != nil && own.Epoch != nil {
