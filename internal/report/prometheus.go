@@ -292,9 +292,11 @@ func (b *promRange) rename(readings []*reading) (size float64) {
 		if len(keys) > 1 {
 			prefix[key] = strings.Join(parts, ",") + "/"
 		}
-		if size == 0 || size == b.sizes[key] {
-			size = b.sizes[key]
-		} else {
+		switch x := b.sizes[key]; {
+		case x == 0: // not known
+		case size == 0 || size == x:
+			size = x
+		default:
 			size = math.NaN()
 		}
 	}

@@ -184,6 +184,41 @@ func TestAVolumeThatWasNotAlwaysShown(t *testing.T) {
 	}
 }
 
+// promShown are how many scrapes have shown a volume since the sample before.
+func promShown(labels string, values ...float64) promSeries { return promSeries{shown, labels, values} }
+
+// accused is a volume whose lower bytes nobody has sent, in samples that have values, and an honest one.
+func accused(target string, has ...bool) []promSeries {
+	mask := func(x []float64) []float64 {
+		for i := range x {
+			if !has[i] {
+				x[i] = math.NaN()
+			}
+		}
+		return x
+	}
+	n := len(has)
+	return append(promVolume(target+" pool=p volume=v", mask(steps(n, 0, 0)), mask(steps(n, 0, 3e9)), mask(steps(n, 0, 0))),
+		promVolume(target+" pool=p volume=w", mask(steps(n, 0, 1e9)), mask(steps(n, 0, 1e9)), mask(steps(n, 0, 0)))...)
+}
+
+// The size of the cache does not depend on the order of targets of which it is not known.
+func TestCacheSizeOfTargets(t *testing.T) {
+	for _, c := range []struct{ a, b, want float64 }{{0, 8e9, 8e9}, {8e9, 0, 8e9}, {8e9, 8e9, 8e9}, {4e9, 8e9, 0}, {0, 0, 0}} {
+		dir := t.TempDir()
+		all := append(accused("instance=a", true, true), accused("instance=b", true, true)...)
+		for target, x := range map[string]float64{"instance=a": c.a, "instance=b": c.b} {
+			if x > 0 {
+				all = append(all, promSeries{metrics.CacheSize.Name, target, steps(2, x, 0)})
+			}
+		}
+		saveAnswer(t, dir, "range.json", 0, all...)
+		if got := load1(t, dir, Options{}).CacheSize; got != c.want {
+			t.Errorf("sizes %v and %v give %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
 // A volume that was deleted and made again has not done what is left to the end of 32 bits.
 func TestOurCountersDoNotWrap(t *testing.T) {
 	dir := t.TempDir()
