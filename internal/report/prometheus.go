@@ -170,7 +170,7 @@ func (b *promRange) value(r *reading, name, target string, labels model.Metric, 
 	volume, pool := target+"\x00"+l("volume"), target+"\x00"+l("pool")
 	switch name {
 	case shown:
-		b.shown[r][volume] = x
+		b.shown[r][volume] += x // one that changed its pool has two series
 	case metrics.CacheSize.Name:
 		b.sizes[target] = x
 	case metrics.CacheLimit.Name:

@@ -219,6 +219,18 @@ func TestCacheSizeOfTargets(t *testing.T) {
 	}
 }
 
+// A volume that changed its pool between two samples was shown in both.
+func TestAVolumeThatChangedItsPool(t *testing.T) {
+	dir := t.TempDir()
+	nan := math.NaN()
+	all := append(accused("instance=a", true, true, true, true), promShown("instance=a pool=p volume=w", 24, 24, 24, 24),
+		promShown("instance=a pool=p volume=v", 24, 24, 10, nan), promShown("instance=a pool=q volume=v", nan, nan, 14, 24))
+	saveAnswer(t, dir, "range.json", 0, all...)
+	if v := load1(t, dir, Options{}).Volumes[0]; math.IsNaN(v.Lower[1]) {
+		t.Errorf("%s destaged %v", v.Name, v.Lower)
+	}
+}
+
 // A volume that was deleted and made again has not done what is left to the end of 32 bits.
 func TestOurCountersDoNotWrap(t *testing.T) {
 	dir := t.TempDir()
