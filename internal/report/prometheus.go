@@ -85,6 +85,7 @@ func shownQuery(step time.Duration) string {
 }
 
 type promRange struct {
+	all      []promStream // as they came: only all of them together tell their targets
 	readings map[int64]*reading
 	used     map[*reading]map[string]float64
 	shown    map[*reading]map[string]float64      // by volume
@@ -94,9 +95,17 @@ type promRange struct {
 	notes    []string
 }
 
+// promStream is a series under its name, which it may have lost by a function.
+type promStream struct {
+	name string
+	*model.SampleStream
+}
+
 func newPromRange() *promRange {
-	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}, shown: map[*reading]map[string]float64{}, seen: map[model.Fingerprint]map[int64]bool{},
-		targets: map[string]model.Metric{}, sizes: map[string]float64{}}
+	return &promRange{
+		readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}, shown: map[*reading]map[string]float64{},
+		seen: map[model.Fingerprint]map[int64]bool{}, targets: map[string]model.Metric{}, sizes: map[string]float64{},
+	}
 }
 
 // answer takes one answer in; name is that of its series when they have none.
@@ -119,13 +128,43 @@ func (b *promRange) answer(r io.Reader, name string) error {
 // ownLabels are the labels of a counter itself: all others say what was scraped.
 var ownLabels = []model.LabelName{model.MetricNameLabel, "pool", "volume", "direction", "op", "origin", "mdisk", "reason"}
 
+// scrapeLabels always say what was scraped, also where a series has lost them.
+var scrapeLabels = []model.LabelName{model.InstanceLabel, model.JobLabel, "pod", "replica"}
+
+// taken are the names of the series that value takes in.
+var taken = []string{
+	shown, metrics.CacheSize.Name, metrics.CacheLimit.Name, metrics.CacheUsed.Name, metrics.CacheUsedSeconds.Name,
+	metrics.BackendBytes.Name, metrics.HostTransferred.Name, metrics.HostDuration.Name + "_count",
+	metrics.HostDuration.Name + "_sum", metrics.Undercover.Name, metrics.CacheDirty.Name, metrics.CacheDestaged.Name,
+}
+
+// targetLabels are the labels that tell targets apart: those that all series have. One that only some have was derived
+// from a volume or a pool by the relabeling of a Prometheus.
+func (b *promRange) targetLabels() []model.LabelName {
+	count := map[model.LabelName]int{}
+	for _, s := range b.all {
+		for l := range s.Metric {
+			count[l]++
+		}
+	}
+	labels := slices.Clone(scrapeLabels)
+	for l, n := range count {
+		if n == len(b.all) && !slices.Contains(ownLabels, l) && !slices.Contains(scrapeLabels, l) {
+			labels = append(labels, l)
+		}
+	}
+	return labels
+}
+
 // target is what a series was scraped of, as a key: its labels instance, job and the like. Counters of two targets are
 // never added up or taken one for the other. They may be two arrays with volumes of the same names, one
 // that is scraped twice, or one that moved from node to node.
-func (b *promRange) target(labels model.Metric) string {
-	t := labels.Clone()
-	for _, l := range ownLabels {
-		delete(t, l)
+func (b *promRange) target(series model.Metric, labels []model.LabelName) string {
+	t := model.Metric{}
+	for _, l := range labels {
+		if x, ok := series[l]; ok {
+			t[l] = x
+		}
 	}
 	key := t.String()
 	b.targets[key] = t
@@ -135,16 +174,20 @@ func (b *promRange) target(labels model.Metric) string {
 // matrix takes the series of one answer in; name is theirs when they have none.
 func (b *promRange) matrix(series model.Matrix, name string) {
 	for _, s := range series {
-		n := string(s.Metric[model.MetricNameLabel])
-		if n == "" {
-			n = name
+		n := cmp.Or(string(s.Metric[model.MetricNameLabel]), name)
+		if slices.Contains(taken, n) {
+			b.all = append(b.all, promStream{n, s})
 		}
-		target, id := b.target(s.Metric), s.Metric.Fingerprint()
-		if s.Metric[model.MetricNameLabel] == "" {
-			named := s.Metric.Clone()
-			named[model.MetricNameLabel] = model.LabelValue(n)
-			id = named.Fingerprint()
-		}
+	}
+}
+
+// read makes readings of all series.
+func (b *promRange) read() {
+	labels := b.targetLabels()
+	for _, s := range b.all {
+		named := s.Metric.Clone()
+		named[model.MetricNameLabel] = model.LabelValue(s.name)
+		target, id := b.target(s.Metric, labels), named.Fingerprint()
 		if b.seen[id] == nil {
 			b.seen[id] = map[int64]bool{}
 		}
@@ -158,7 +201,7 @@ func (b *promRange) matrix(series model.Matrix, name string) {
 				b.readings[at] = newReading(at)
 				b.used[b.readings[at]], b.shown[b.readings[at]] = map[string]float64{}, map[string]float64{}
 			}
-			b.value(b.readings[at], n, target, s.Metric, float64(p.Value))
+			b.value(b.readings[at], s.name, target, s.Metric, float64(p.Value))
 		}
 	}
 }
@@ -208,6 +251,7 @@ func (b *promRange) value(r *reading, name, target string, labels model.Metric, 
 const otherVolumes = "other"
 
 func (b *promRange) data(source string) *Data {
+	b.read()
 	var all []*reading
 	for _, r := range b.readings {
 		for pool, x := range b.used[r] {

@@ -202,6 +202,33 @@ func accused(target string, has ...bool) []promSeries {
 		promVolume(target+" pool=p volume=w", mask(steps(n, 0, 1e9)), mask(steps(n, 0, 1e9)), mask(steps(n, 0, 0)))...)
 }
 
+// A label that a Prometheus derives from some volumes or pools makes no further target of them.
+func TestLabelsThatOnlySomeSeriesHave(t *testing.T) {
+	dir := t.TempDir()
+	const target = "instance=a job=x pod=y replica=z site=s "
+	all := promVolume(target+"pool=p volume=v team=blue tier=gold", steps(4, 0, 1e9), steps(4, 0, 1e9), steps(4, 0, 0))
+	all = append(all, promVolume(target+"pool=q volume=w team=red", steps(4, 0, 1e9), steps(4, 0, 1e9), steps(4, 0, 0))...)
+	all = append(all, promSeries{metrics.CacheLimit.Name, target + "pool=p tier=gold", steps(4, 1e9, 0)},
+		promSeries{metrics.CacheUsed.Name, target + "pool=p tier=gold", steps(4, 5e8, 0)},
+		promSeries{metrics.CacheSize.Name, target, steps(4, 8e9, 0)}, promSeries{"up", "instance=b", steps(9, 1, 0)})
+	saveAnswer(t, dir, "range.json", 0, all...)
+	d := load1(t, dir, Options{})
+	if len(d.Volumes) != 2 || d.Volumes[0].Name != "v" || d.Volumes[1].Name != "w" || len(d.Pools) != 1 || d.Pools[0].Name != "p" {
+		t.Errorf("volumes %v, pools %v, notes %q", d.Volumes, d.Pools, d.Notes)
+	}
+	if d.CacheSize != 8e9 || len(d.Times) != 3 {
+		t.Errorf("the cache has %v B; there are %d samples", d.CacheSize, len(d.Times))
+	}
+	// Labels of all series do make one.
+	for _, label := range []string{"instance", "job", "pod", "replica", "site"} {
+		dir := t.TempDir()
+		saveAnswer(t, dir, "range.json", 0, append(accused(label+"=a", true, true), accused(label+"=b", true, true)...)...)
+		if n := len(load1(t, dir, Options{}).Volumes); n != 4 {
+			t.Errorf("two targets by %s have %d volumes", label, n)
+		}
+	}
+}
+
 // The size of the cache does not depend on the order of targets of which it is not known.
 func TestCacheSizeOfTargets(t *testing.T) {
 	for _, c := range []struct{ a, b, want float64 }{{0, 8e9, 8e9}, {8e9, 0, 8e9}, {8e9, 8e9, 8e9}, {4e9, 8e9, 0}, {0, 0, 0}} {
