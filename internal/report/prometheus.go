@@ -263,6 +263,8 @@ func (b *promRange) data(source string) *Data {
 	}
 	slices.SortFunc(all, func(x, y *reading) int { return cmp.Compare(x.time, y.time) })
 	others := b.others(all)
+	// A scrape that failed leaves nothing but the counts of those before it: rates go across it.
+	all = slices.DeleteFunc(all, func(r *reading) bool { return len(r.volumes)+len(r.pools) == 0 })
 	size := b.rename(all)
 	d := series(source, all, units{bytes: 1, time: 1, endless: true})
 	d.CacheSize = size
@@ -282,20 +284,30 @@ func targetOf(key string) string {
 // others takes from readings what volumes that come and go among the others would be accused of: what such a one did
 // meanwhile is in their counters, and what it holds is in its own gauge. It returns whether there are others.
 func (b *promRange) others(readings []*reading) (there bool) {
-	last := map[string]int{}
+	last := map[string]int{}    // reading of a volume
+	lastOf := map[string]int{}  // reading of any volume of a target: without one its scrape failed, or it has other instants
+	hidden := map[string]bool{} // for some scrapes since the volume's last reading
 	for k, r := range readings {
 		scrapes := map[string]float64{} // of a target since the reading before
 		for key, n := range b.shown[r] {
 			scrapes[targetOf(key)] = max(scrapes[targetOf(key)], n)
 		}
+		for key := range last {
+			n, counted := b.shown[r][key]
+			if (counted || r.volumes[key] == nil) && n < scrapes[targetOf(key)] {
+				hidden[key] = true
+			}
+		}
 		for key, v := range r.volumes {
 			at, ok := last[key]
-			n, counted := b.shown[r][key]
-			v.anew = ok && at < k-1 || counted && n < scrapes[targetOf(key)]
-			last[key] = k
+			v.anew = ok && at < lastOf[targetOf(key)] || hidden[key]
+			last[key], hidden[key] = k, false
 			if _, name, _ := strings.Cut(key, "\x00"); name == otherVolumes {
 				there, v.held = true, math.NaN()
 			}
+		}
+		for key := range r.volumes {
+			lastOf[targetOf(key)] = k
 		}
 	}
 	return there

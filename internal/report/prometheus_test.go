@@ -202,6 +202,46 @@ func accused(target string, has ...bool) []promSeries {
 		promVolume(target+" pool=p volume=w", mask(steps(n, 0, 1e9)), mask(steps(n, 0, 1e9)), mask(steps(n, 0, 0)))...)
 }
 
+// A scrape that failed hides no volume: rates go across it. One that was hidden for a part of it is still unknown.
+func TestAScrapeThatFailed(t *testing.T) {
+	for _, c := range []struct {
+		v       []float64 // scrapes that have shown it
+		unknown bool
+	}{{[]float64{24, 24, 23, 24, 24, 24}, false}, {[]float64{24, 24, 11, 24, 24, 24}, true}, {[]float64{24, 24, math.NaN(), 24, 24, 24}, true}} {
+		dir := t.TempDir()
+		all := accused("instance=a", true, true, false, true, true, true)
+		all = append(all, promShown("instance=a pool=p volume=v", c.v...), promShown("instance=a pool=p volume=w", 24, 24, 23, 24, 24, 24))
+		saveAnswer(t, dir, "range.json", 0, all...)
+		d := load1(t, dir, Options{})
+		if len(d.Times) != 4 || math.IsNaN(d.Volumes[0].Lower[1]) != c.unknown || math.IsNaN(d.Volumes[1].Lower[1]) {
+			t.Errorf("shown in %v: there are %d samples; v destaged %v, w %v", c.v, len(d.Times), d.Volumes[0].Lower, d.Volumes[1].Lower)
+		}
+		if !c.unknown && d.Volumes[0].Lower[1]*30 != 6e9 {
+			t.Errorf("across the gap v destaged %v B/s", d.Volumes[0].Lower[1])
+		}
+	}
+}
+
+// Targets whose answers have other instants do not hide one another's volumes.
+func TestTargetsAtOtherInstants(t *testing.T) {
+	dir := t.TempDir()
+	a, b := make([]bool, 20), make([]bool, 20)
+	for i := range a {
+		a[i], b[i] = i%2 == 0, i%2 == 1
+	}
+	saveAnswer(t, dir, "1.json", 0, accused("instance=a", a...)...)
+	saveAnswer(t, dir, "2.json", 0, accused("instance=b", b...)...)
+	d := load1(t, dir, Options{})
+	if found := culprits(detect(d)); len(found) != 2 {
+		t.Errorf("%v are accused, want v of both targets", found)
+	}
+	for _, v := range d.Volumes {
+		if math.IsNaN(highest(v.Lower...)) {
+			t.Errorf("nothing is known of %s", v.Name)
+		}
+	}
+}
+
 // A label that a Prometheus derives from some volumes or pools makes no further target of them.
 func TestLabelsThatOnlySomeSeriesHave(t *testing.T) {
 	dir := t.TempDir()
