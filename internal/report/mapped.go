@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -90,7 +91,11 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := csv.NewReader(f)
+	b := bufio.NewReader(f)
+	if mark, _ := b.Peek(3); string(mark) == "\ufeff" { // which spreadsheets write in front of UTF-8
+		_, _ = b.Discard(len(mark)) // they are buffered
+	}
+	c := csv.NewReader(b)
 	if m.Comma != "" {
 		c.Comma = []rune(m.Comma)[0]
 	}
@@ -98,7 +103,6 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it has no header: %w", err)
 	}
-	head[0] = strings.TrimPrefix(head[0], "\ufeff") // which spreadsheets write in front of UTF-8
 	col := func(name string) (int, error) {
 		if i := slices.Index(head, name); i >= 0 {
 			return i, nil

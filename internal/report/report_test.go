@@ -334,6 +334,24 @@ func TestMappedCells(t *testing.T) {
 	}
 }
 
+// TestMarkBeforeQuotes: a byte-order mark is skipped also if the first name of the header is quoted.
+func TestMarkBeforeQuotes(t *testing.T) {
+	dir := t.TempDir()
+	mapping, csv := filepath.Join(dir, "m.yaml"), filepath.Join(dir, "other.csv")
+	if err := os.WriteFile(mapping, []byte("{time: When, layout: unix, volume: LUN, columns: {writes: {column: w/s}}}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, mark := range []string{"", "\ufeff"} {
+		text := mark + `"When","LUN","w/s"` + "\n10,a,1\n20,a,2\n"
+		if err := os.WriteFile(csv, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if d := load1(t, csv, Options{Mapping: mapping}); len(d.Volumes) != 1 || d.Volumes[0].Name != "a" {
+			t.Errorf("%q: read %d volumes", text, len(d.Volumes))
+		}
+	}
+}
+
 func TestIncrease(t *testing.T) {
 	for _, c := range []struct {
 		name     string
