@@ -43,15 +43,34 @@ func (d *daemon) recorders() ([]export.SnapshotWriter, error) {
 	return out, nil
 }
 
+// recordClock gives the times of a recording. It holds the latest beginning, in nanoseconds since
+// 1970, that the wall clock has told.
+type recordClock int64
+
+// at is the time of a snapshot by the wall clock, in nanoseconds since 1970, and by the monotonic one,
+// which has counted elapsed since the beginning. A wall clock that is set forward is followed. One that
+// is set back is not: times and names of files would no longer be in their order, spans would be false,
+// and the newest files would be deleted as the oldest.
+func (c *recordClock) at(wall int64, elapsed time.Duration) int64 {
+	*c = max(*c, recordClock(wall-int64(elapsed)))
+	return int64(*c) + int64(elapsed)
+}
+
 // record writes snapshots until the stop begins, and one then. A disk that is full ends the
 // recording, not the array.
 func (d *daemon) record(out []export.SnapshotWriter) {
+	start := time.Now()
+	var c recordClock
+	at := func() int64 {
+		now := time.Now()
+		return c.at(now.UnixNano(), now.Sub(start))
+	}
 	t := time.NewTicker(d.cfg.Record.Interval)
 	defer t.Stop()
 	var s metrics.Snapshot
 	var err error
 	for ending := false; !ending && err == nil; {
-		s.Take(time.Now().UnixNano(), metrics.Unlocked, d.allCounters()...)
+		s.Take(at(), metrics.Unlocked, d.allCounters()...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}
@@ -64,7 +83,7 @@ func (d *daemon) record(out []export.SnapshotWriter) {
 		}
 	}
 	if err == nil {
-		s.Take(time.Now().UnixNano(), metrics.Unlocked, d.allCounters()...)
+		s.Take(at(), metrics.Unlocked, d.allCounters()...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}

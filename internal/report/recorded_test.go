@@ -3,6 +3,7 @@ package report
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -52,5 +53,46 @@ func TestRecordedFolder(t *testing.T) {
 	}
 	if _, err := Load(t.Context(), files[0], Options{Mapping: "none"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// recordFiles records n snapshots of a model, perFile to a file, whose times are moved as the clock of the machine may be.
+func recordFiles(t *testing.T, dir string, n, perFile int, moved func(i int, at int64) int64) *export.Rolling {
+	t.Helper()
+	table, err := export.NewRolling(dir, perFile, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newModel(5, "offload", true)
+	var snap metrics.Snapshot
+	for i := range n {
+		s.array.step()
+		s.array.snapshot(&snap)
+		snap.Time = moved(i, snap.Time)
+		if err := table.Write(&snap); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return table
+}
+
+// TestRecordedClockStepsBack: a clock that was set back takes nothing but the samples about it from a recording.
+func TestRecordedClockStepsBack(t *testing.T) {
+	dir := t.TempDir()
+	table := recordFiles(t, dir, 30, 10, func(i int, at int64) int64 {
+		if i >= 15 {
+			at -= 3_500_000_000
+		}
+		return at
+	})
+	if err := table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := load1(t, dir, Options{})
+	if len(d.Times) != 29 || !slices.IsSorted(d.Times) {
+		t.Errorf("read %d samples at %d, want 29 in their order", len(d.Times), d.Times)
+	}
+	if !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.HasPrefix(n, "the clock of the readings went back to ") }) {
+		t.Errorf("notes are %q", d.Notes)
 	}
 }

@@ -1,10 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/metrics/export"
@@ -33,12 +36,16 @@ func fromTable(source string, rows export.RowReader) (*Data, error) {
 type Recorder struct {
 	readings []*reading
 	size     float64
+	back     int64 // the first time to which the clock went back; 0: it did not
 }
 
 // Write takes a snapshot in; it keeps nothing of s. With it, a Recorder is a
 // [metrics.SnapshotWriter].
 func (r *Recorder) Write(s *metrics.Snapshot) error {
 	x, cache := readingOf(s)
+	if n := len(r.readings); n > 0 && x.time < r.readings[n-1].time && r.back == 0 {
+		r.back = x.time
+	}
 	r.readings, r.size = append(r.readings, x), max(r.size, cache)
 	return nil
 }
@@ -48,9 +55,14 @@ func (r *Recorder) Close() error { return nil }
 
 // Data returns the time series of what was written.
 func (r *Recorder) Data(source string) *Data {
+	slices.SortStableFunc(r.readings, func(a, b *reading) int { return cmp.Compare(a.time, b.time) })
 	complete(r.readings)
 	d := series(source, r.readings, units{bytes: 1, time: 1, endless: true})
 	d.CacheSize, d.Exact = r.size, true
+	if r.back != 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("the clock of the readings went back to %s: rates about that time are not reliable",
+			time.Unix(0, r.back).UTC().Format(time.RFC3339)))
+	}
 	return d
 }
 

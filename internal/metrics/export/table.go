@@ -217,6 +217,7 @@ type SnapshotReader struct {
 	rows  RowReader
 	next  Row
 	ahead bool
+	seen  map[int64]bool // the times of the snapshots before
 	names map[string]*metrics.Family
 	hists map[string]*tableHist // by family and labels
 	order []*tableHist
@@ -232,15 +233,16 @@ type tableHist struct {
 // NewSnapshotReader reads snapshots from rows. Rows of families that this version does
 // not know are passed over.
 func NewSnapshotReader(rows RowReader) *SnapshotReader {
-	r := &SnapshotReader{rows: rows, names: make(map[string]*metrics.Family)}
+	r := &SnapshotReader{rows: rows, seen: make(map[int64]bool), names: make(map[string]*metrics.Family)}
 	for _, f := range metrics.All() {
 		r.names[f.Name] = f
 	}
 	return r
 }
 
-// Read fills s with the rows of the next instant; io.EOF says that there are no more. A table whose
-// rows are not in the order of their times is an error: what follows would be parts of an instant.
+// Read fills s with the rows of the next instant; io.EOF says that there are no more. The time may go
+// back, as the clock of a recording can. A time that was there before is an error: the table was
+// sorted by something else, and its snapshots would be parts.
 func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 	if !r.ahead {
 		if err := r.rows.Read(&r.next); err != nil {
@@ -248,6 +250,11 @@ func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 		}
 		r.ahead = true
 	}
+	if r.seen[r.next.Time] {
+		r.ahead = false
+		return fmt.Errorf("%s: other rows of the same time are above; sort the table by time", r.rows.Where())
+	}
+	r.seen[r.next.Time] = true
 	s.Reset(r.next.Time)
 	r.hists, r.order = make(map[string]*tableHist), r.order[:0]
 	for r.ahead && r.next.Time == s.Time {
@@ -258,10 +265,6 @@ func (r *SnapshotReader) Read(s *metrics.Snapshot) error {
 				return err
 			}
 		}
-	}
-	if r.ahead && r.next.Time < s.Time {
-		r.ahead = false
-		return fmt.Errorf("%s: the time goes back; sort the table by time", r.rows.Where())
 	}
 	for _, h := range r.order {
 		s.Histogram(h.f, h.differences(), h.labels...)

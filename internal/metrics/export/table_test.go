@@ -126,8 +126,8 @@ func TestBadTables(t *testing.T) {
 	}
 }
 
-// TestTimeGoesBack: a table that was sorted by something else than time is refused. Its snapshots would be parts.
-func TestTimeGoesBack(t *testing.T) {
+// TestSortedByFamily: a table that was sorted by something else than time is refused. Its snapshots would be parts.
+func TestSortedByFamily(t *testing.T) {
 	text := strings.Join(Columns(), ",") + "\n"
 	for _, family := range []string{metrics.CacheSize.Name, metrics.Problems.Name} {
 		for second := range 2 {
@@ -142,8 +142,38 @@ func TestTimeGoesBack(t *testing.T) {
 	for s := (&metrics.Snapshot{}); err == nil; {
 		err = r.Read(s)
 	}
-	if want := "line 4: the time goes back; sort the table by time"; err.Error() != want {
+	if want := "line 4: other rows of the same time are above; sort the table by time"; err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestClockStepsBack: whole snapshots are read in the order in which they stand, also if the clock of the writer went back.
+func TestClockStepsBack(t *testing.T) {
+	var file bytes.Buffer
+	w := NewCSV(&file)
+	all := snapshots(3)
+	want := []*metrics.Snapshot{all[1], all[0], all[2]}
+	for _, s := range want {
+		if err := w.Write(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := NewCSVReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewSnapshotReader(rows)
+	var got metrics.Snapshot
+	for _, s := range want {
+		if err := r.Read(&got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(text(&got), text(s)) {
+			t.Errorf("the snapshot of %d came back different", s.Time)
+		}
+	}
+	if err := r.Read(&got); err != io.EOF {
+		t.Errorf("behind the last snapshot: %v", err)
 	}
 }
 
