@@ -289,7 +289,7 @@ func (r *recording) Read(row *export.Row) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, io.EOF) {
+		if err != io.EOF { // one that is wrapped is of a file that ends too early
 			return fmt.Errorf("%s: %w", filepath.Base(r.file.Name()), err)
 		}
 		r.close()
@@ -302,6 +302,9 @@ func (r *recording) open(name string) error {
 		return err
 	}
 	st, err := f.Stat()
+	if err == nil && st.Size() == 0 {
+		err = errors.New("the file is empty; move it elsewhere to read the others")
+	}
 	if err == nil {
 		r.rows, err = export.NewParquetReader(f, st.Size())
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,5 +95,23 @@ func TestRecordedClockStepsBack(t *testing.T) {
 	}
 	if !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.HasPrefix(n, "the clock of the readings went back to ") }) {
 		t.Errorf("notes are %q", d.Notes)
+	}
+}
+
+// TestEmptyRecordedFile: a file of a recording that is empty is an error, not the end of all that follow.
+func TestEmptyRecordedFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := recordFiles(t, dir, 4, 2, func(_ int, at int64) int64 { return at }).Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, export.RollingFiles))
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	if err := os.Truncate(files[1], 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(t.Context(), dir, Options{}); err == nil || !strings.Contains(err.Error(), filepath.Base(files[1])+": the file is empty") {
+		t.Errorf("got %v", err)
 	}
 }

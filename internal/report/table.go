@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,7 +19,7 @@ func fromTable(source string, rows export.RowReader) (*Data, error) {
 	var s metrics.Snapshot
 	for {
 		err := r.Read(&s)
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // not one that is wrapped: that of a file which ends too early
 			return rec.Data(source), nil
 		}
 		if err == nil {
