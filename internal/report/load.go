@@ -228,7 +228,11 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	if len(recorded) > 0 {
 		r := &recording{files: recorded}
 		defer r.close()
-		return fromTable(dir, r)
+		d, err := fromTable(dir, r)
+		if err == nil {
+			d.Notes = append(d.Notes, unread(dir, recorded[len(recorded)-1])...)
+		}
+		return d, err
 	}
 	var files, json []string
 	side := map[string]string{}
@@ -264,6 +268,26 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 		return fromSimRun(dir)
 	}
 	return nil, fmt.Errorf("%w in this folder: no %s, no counters-*.parquet, no Nv_stats files, no answers of a Prometheus and no %s of a simulated run", ErrNoCounters, strings.Join(tables, ", no "), simVolumes)
+}
+
+// unread is the note on what was recorded after the last complete file of a folder, if anything was.
+func unread(dir, last string) []string {
+	parts, _ := filepath.Glob(filepath.Join(globbed(dir), export.RollingFiles+".part")) // the pattern is valid
+	for _, part := range parts {
+		if part < last {
+			continue // of a run that was cut off
+		}
+		name := filepath.Base(part)
+		note := "readings since then are in " + name + ", which is not complete yet"
+		if at, err := time.Parse("20060102T150405.000Z", strings.TrimSuffix(strings.TrimPrefix(name, "counters-"), ".parquet.part")); err == nil {
+			note = "readings since " + at.Format(time.RFC3339) + " are left out: " + name + " is not complete yet"
+		}
+		if exists(filepath.Join(dir, "iostats")) {
+			note += "; iostats/ in the same folder has the last ones"
+		}
+		return []string{note}
+	}
+	return nil
 }
 
 // recording is the table of serve --record: its files, one after the other. Their names are in the order of time.

@@ -115,3 +115,40 @@ func TestEmptyRecordedFile(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestFileBeingRecorded: what is recorded in a file that is not complete yet is told to be left out, unless it is older.
+func TestFileBeingRecorded(t *testing.T) {
+	dir := t.TempDir()
+	table := recordFiles(t, dir, 5, 2, func(_ int, at int64) int64 { return at })
+	parts, err := filepath.Glob(filepath.Join(dir, export.RollingFiles+".part"))
+	if err != nil || len(parts) != 1 {
+		t.Fatal(parts, err)
+	}
+	leftOut := func() (out []string) {
+		for _, n := range load1(t, dir, Options{}).Notes {
+			if strings.Contains(n, "not complete") {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	want := "readings since 1970-01-01T00:00:05Z are left out: " + filepath.Base(parts[0]) + " is not complete yet"
+	if got := leftOut(); !slices.Equal(got, []string{want}) {
+		t.Errorf("notes are %q, want %q", got, want)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "iostats"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := leftOut(); !slices.Equal(got, []string{want + "; iostats/ in the same folder has the last ones"}) {
+		t.Errorf("with iostats, notes are %q", got)
+	}
+	if err := table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "counters-19691231T235959.000Z.parquet.part"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := leftOut(); len(got) > 0 {
+		t.Errorf("of a file that is older: %q", got)
+	}
+}
