@@ -238,7 +238,7 @@ func (d *daemon) objectOperations(a huma.API) {
 	// The guard has looked at the token by then.
 	handle(a, post("/token", "check-token", "Report whether the token is valid; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
 	change(d, a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) {
-		ctx, cancel := d.untilStop()
+		ctx, cancel := until(context.Background(), d.closing)
 		defer cancel()
 		return d.check(ctx)
 	})

@@ -327,12 +327,12 @@ func (d *daemon) beginChange() bool {
 	return !d.stopping
 }
 
-// untilStop returns a context that ends when the daemon begins to stop: for a change that takes long.
-func (d *daemon) untilStop() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+// until returns a context that ends with ctx, and when stop is closed.
+func until(ctx context.Context, stop <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
-		case <-d.closing:
+		case <-stop:
 			cancel()
 		case <-ctx.Done():
 		}

@@ -212,7 +212,7 @@ func TestClone(t *testing.T) {
 // TestCheckEndsWithTheDaemon: a check of a daemon that stops ends, and none begins: what it reads is about to go.
 func TestCheckEndsWithTheDaemon(t *testing.T) {
 	r := start(t, parse(t, testConfig, t.TempDir()))
-	ctx, cancel := r.d.untilStop()
+	ctx, cancel := until(t.Context(), r.d.closing)
 	defer cancel()
 	if rep, err := r.d.check(ctx); err != nil || !rep.OK {
 		t.Errorf("a check before: %+v, %v", rep, err)

@@ -211,15 +211,8 @@ func (f *front) endNaming(waitsFor func() []string) {
 		return
 	}
 	err := f.within(sessionTimeout, func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := until(ctx, f.hurry)
 		defer cancel()
-		go func() {
-			select {
-			case <-f.hurry:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
 		return f.portal.Shutdown(ctx)
 	})
 	if err != nil && !f.severed.Swap(true) {
