@@ -292,19 +292,20 @@ func TestArrayMoves(t *testing.T) {
 	t.Logf("%d moves, %d writes: %v in the middle, %v at most until all hosts went on; the longest command took %v; heard %v", moves, written, took[len(took)/2], took[len(took)-1], longest, heard)
 }
 
-// sum adds up a family of counters.
-func (n *pondNode) sum(f *metrics.Family) (sum int64) {
+// sums adds up families of counters, all of one moment.
+func (n *pondNode) sums(families ...*metrics.Family) []int64 {
 	n.t.Helper()
+	sums := make([]int64, len(families))
 	var s metrics.Snapshot
 	if err := n.Samples(context.Background(), &s); err != nil {
 		n.t.Fatal(err)
 	}
 	s.Each(func(g *metrics.Family, _ []string, value float64, _ *metrics.Histogram) {
-		if g == f {
-			sum += int64(value)
+		if i := slices.Index(families, g); i >= 0 {
+			sums[i] += int64(value)
 		}
 	})
-	return sum
+	return sums
 }
 
 // TestTakeOverKeepsSessions: the owner falls silent, and a standby takes the array over. Hosts of its own portal keep their
@@ -380,8 +381,9 @@ func TestTakeOverKeepsSessions(t *testing.T) {
 	if err != nil || !rep.OK {
 		t.Errorf("check: %+v, %v", rep, err)
 	}
-	admitted, recovered := owner.sum(metrics.CacheAdmitted), owner.sum(metrics.CacheRecovered)
-	if left := owner.sum(metrics.CacheDirty) + owner.sum(metrics.CacheDestaged) + owner.sum(metrics.CacheOverwritten) + owner.sum(metrics.CacheDiscarded); admitted+recovered != left || admitted+recovered < acknowledged-before+certain {
+	sums := owner.sums(metrics.CacheAdmitted, metrics.CacheRecovered, metrics.CacheDirty, metrics.CacheDestaged, metrics.CacheOverwritten, metrics.CacheDiscarded)
+	admitted, recovered := sums[0], sums[1]
+	if left := sums[2] + sums[3] + sums[4] + sums[5]; admitted+recovered != left || admitted+recovered < acknowledged-before+certain {
 		t.Errorf("%d bytes were acknowledged, %d of them in the last second of the former owner; %d were admitted and %d recovered, of which %d are dirty or have left the cache", acknowledged, before-certain, admitted, recovered, left)
 	}
 	t.Logf("node %d took over; %d bytes acknowledged, %d admitted, %d recovered", next, acknowledged, admitted, recovered)
