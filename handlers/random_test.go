@@ -56,21 +56,27 @@ func TestRandomCommands(t *testing.T) {
 	h := newHost(t)
 	a := NewArray(h, nil)
 	caps := []uint16{tcmutest.CapAll, tcmutest.CapOutOfOrder, tcmutest.CapOutOfOrder | tcmutest.CapReadLen}
-	options := func() tcmutest.Options {
-		return tcmutest.Options{RingBytes: 1 << 14, Blocks: 256, Caps: caps[rng.IntN(len(caps))], Scatter: rng.IntN(2) == 0, Seed: rng.Uint64()}
+	options := func(fabric string) tcmutest.Options {
+		return tcmutest.Options{RingBytes: 1 << 14, Blocks: 256, Caps: caps[rng.IntN(len(caps))], Scatter: rng.IntN(2) == 0, Seed: rng.Uint64(),
+			Fabrics: func() ([]string, error) { return []string{fabric}, nil }}
 	}
-	units := []*lun{mustOpen(t, a, "gold/x", options()), mustOpen(t, a, "gold/y", options())}
+	units := []*lun{mustOpen(t, a, "gold/x", options("iscsi")), mustOpen(t, a, "gold/y", options("loopback"))}
 	opened := a.domainsOf("gold")[0].units[:2]
 	var third *lun
 	var calls []*tcmutest.Call
-	var ids [2][]uint16
+	var sent [2][]*tcmutest.Call         // what task management may name
+	givenUp := map[*tcmutest.Call]bool{} // by a LUN RESET, and reported as GOOD whatever their status is
 	ends := map[byte]int{}
 	echoed := 0
 	wait := func() {
 		for _, c := range calls {
-			ends[c.Wait().Status]++
+			status := c.Wait().Status
+			if ends[status]++; givenUp[c] && status == scsi.StatusTaskAborted {
+				t.Fatal("a command that tcm_loop reports as GOOD was aborted")
+			}
 		}
-		calls, ids = calls[:0], [2][]uint16{}
+		calls, sent = calls[:0], [2][]*tcmutest.Call{}
+		clear(givenUp)
 	}
 	names := [][]byte{units[0].naa(), units[1].naa()}
 	for step := range 3000 {
@@ -84,15 +90,27 @@ func TestRandomCommands(t *testing.T) {
 			}
 		case 1:
 			if third == nil {
-				third = mustOpen(t, a, "gold/z", options())
+				third = mustOpen(t, a, "gold/z", options("iscsi"))
 			} else {
 				third.close()
 				third = nil
 			}
 		case 2, 3:
 			function := []byte{tcmu.TMRAbortTask, tcmu.TMRAbortTaskSet, tcmu.TMRLUNReset, tcmu.TMRLUNResetPRO, 0, 255}[rng.IntN(6)]
-			if err := l.Manage(function, ids[at]...); err != nil && !errors.Is(err, tcmutest.ErrFull) {
+			var ids []uint16
+			for _, c := range sent[at] {
+				ids = append(ids, c.ID())
+			}
+			if err := l.Manage(function, ids...); errors.Is(err, tcmutest.ErrFull) {
+				continue
+			} else if err != nil {
 				t.Fatal(err)
+			}
+			if at == 1 && function == tcmu.TMRLUNReset {
+				for _, c := range sent[at] {
+					givenUp[c] = true
+				}
+				sent[at] = nil // the kernel does not name them again
 			}
 		case 4: // what MODE SENSE reports MODE SELECT takes, whatever the write cache is
 			wait()
@@ -135,8 +153,8 @@ func TestRandomCommands(t *testing.T) {
 			if err != nil {
 				t.Fatalf("step %d: %v", step, err)
 			}
-			calls, ids[at] = append(calls, c), append(ids[at], c.ID())
-			if len(ids[at]) > 20 {
+			calls, sent[at] = append(calls, c), append(sent[at], c)
+			if len(sent[at]) > 20 {
 				wait()
 			}
 		}

@@ -29,10 +29,18 @@ type unit struct {
 
 	batch []*scsi.Task // Serve's own
 
+	// What a reset waits for that has to come after commands (see reset). The executor guards all but
+	// generation, which Serve's goroutine alone changes, with the executor held.
+	generation uint64 // of the commands that come now
+	running    int    // commands that the array has
+	before     int    // those of them of earlier generations
+	deferred   bool   // a reset comes behind the last of these
+
 	mu    sync.Mutex
 	ended []*command // guarded by mu
 	spare []*command // guarded by mu
 	held  bool       // guarded by mu: whoever holds will look at ended
+	due   bool       // guarded by mu: a reset comes before the commands in ended are answered
 	wake  chan struct{}
 	quit  chan struct{}
 }
@@ -42,11 +50,12 @@ type command struct {
 	task   scsi.Task
 	cmd    *tcmu.Command
 	unit   *unit
-	op     byte // what the kernel sent
-	flush  bool // a flush has to follow
-	synced bool // it has begun
-	caches bool // the reply tells of the write cache, which is off
-	direct bool // memory of the ring was handed out for Data-In
+	came   uint64 // its generation
+	op     byte   // what the kernel sent
+	flush  bool   // a flush has to follow
+	synced bool   // it has begun
+	caches bool   // the reply tells of the write cache, which is off
+	direct bool   // memory of the ring was handed out for Data-In
 	pieces [][]byte
 	bounce []*buffers.Buffer
 }
@@ -76,6 +85,7 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 			c.Ctx = x
 		}
 		x.flush, x.synced, x.caches = false, false, false
+		x.came = u.generation
 		if through {
 			x.op, x.flush, x.caches = c.CDB[0], forceFUA(c.CDB), isModeSense(c.CDB)
 		}
@@ -84,7 +94,10 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 		t.CDB, t.DataOut, t.MaxIn = c.CDB, c.Data, c.Len()
 		u.batch = append(u.batch, t)
 	}
-	enter(u.exec, func() { u.domain.nexus.Submit(u.batch) })
+	enter(u.exec, func() {
+		u.running += len(u.batch)
+		u.domain.nexus.Submit(u.batch)
+	})
 	u.finish()
 }
 
@@ -143,7 +156,9 @@ func (x *command) Pieces(n int) [][]byte {
 func taskDone(t *scsi.Task) {
 	x := t.Ctx.(*command)
 	u := x.unit
+	last := u.depart(x)
 	u.mu.Lock()
+	u.due = u.due || last
 	u.ended = append(u.ended, x)
 	wake := !u.held
 	u.mu.Unlock()
@@ -174,7 +189,12 @@ func (u *unit) finish() {
 		}
 		u.ended = u.spare[:0]
 		u.spare = nil
+		due := u.due
+		u.due = false
 		u.mu.Unlock()
+		if due {
+			enter(u.exec, u.resetNow)
+		}
 		for i, x := range list {
 			list[i] = nil
 			x.finish()
@@ -260,25 +280,23 @@ func (x *command) gather() int {
 // their memory, so what still waits in the array is withdrawn.
 func (u *unit) Manage(m tcmu.TMR) {
 	u.hold()
-	enter(u.exec, func() { u.manage(m) })
+	if m.Function == tcmu.TMRLUNReset {
+		u.reset()
+	} else {
+		enter(u.exec, func() { u.abort(m) })
+	}
 	u.finish()
 }
 
-// manage withdraws what a TMR concerns. The executor is held.
-func (u *unit) manage(m tcmu.TMR) {
-	if m.Function == tcmu.TMRLUNReset {
-		// The kernel tells its initiators of the reset.
-		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
-		scsi.ClearAttentions(u.domain.nexus, u.lun, scsi.AttentionReset)
-	} else {
-		for _, id := range m.IDs {
-			u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})
-		}
-		if m.Function == tcmu.TMRLUNResetPRO {
-			// The kernel names the commands of this ring alone. Copies that came by other rings and use the
-			// unit may be of whom it fenced: all of them end, and whoever may copy does so again.
-			scsi.EndCopies(u.domain.nexus, u.lun)
-		}
+// abort withdraws the commands of a TMR. The executor is held.
+func (u *unit) abort(m tcmu.TMR) {
+	for _, id := range m.IDs {
+		u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})
+	}
+	if m.Function == tcmu.TMRLUNResetPRO {
+		// The kernel names the commands of this ring alone. Copies that came by other rings and use the
+		// unit may be of whom it fenced: all of them end, and whoever may copy does so again.
+		scsi.EndCopies(u.domain.nexus, u.lun)
 	}
 }
 

@@ -104,6 +104,7 @@ func (x *command) sync() {
 	u := x.unit
 	x.flush, x.synced = false, true
 	enter(u.exec, func() {
+		u.arrive(x)
 		scsi.SyncCache(u.domain.nexus, u.lun, func(status byte, sense []byte) {
 			x.task.Status, x.task.Sense = status, sense
 			taskDone(&x.task)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -95,10 +96,36 @@ func (t tree) complement(i *Info) error {
 	return nil
 }
 
-// attributes is a device's folder in configfs; links of tests have one of their own.
+// fabrics lists the fabric modules that have the device as a LUN, sorted.
+func (t tree) fabrics(folder string) ([]string, error) {
+	root := t.path("sys/kernel/config/target")
+	if _, err := os.Stat(root); err != nil {
+		return nil, err
+	}
+	luns, err := filepath.Glob(filepath.Join(root, "*/*/tpgt_*/lun/lun_*/*"))
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, l := range luns {
+		to, err := os.Readlink(l)
+		if err != nil {
+			continue // an attribute, or a LUN that has just gone
+		}
+		if filepath.Base(to) == filepath.Base(folder) && filepath.Base(filepath.Dir(to)) == filepath.Base(filepath.Dir(folder)) {
+			fabric, _, _ := strings.Cut(strings.TrimPrefix(l, root+"/"), "/")
+			list = append(list, fabric)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// attributes is what configfs has of a device; links of tests have it themselves.
 type attributes interface {
 	Attribute(name string) (string, error)
 	SetAttribute(name, value string) error
+	Fabrics() ([]string, error)
 }
 
 type configfs struct {
@@ -113,6 +140,13 @@ func (c configfs) Attribute(name string) (string, error) {
 func (c configfs) SetAttribute(name, value string) error {
 	return c.tree.write(filepath.Join(c.folder, filepath.Clean("/"+name)), value)
 }
+
+func (c configfs) Fabrics() ([]string, error) { return c.tree.fabrics(c.folder) }
+
+// Fabrics lists the fabric modules that have the device as a LUN now, sorted: "iscsi", "loopback"... An
+// answer can take as long as the kernel removes a LUN, which it does not do before the LUN's commands have
+// ended: who owes it some must not wait for one.
+func (d *Device) Fabrics() ([]string, error) { return d.attributes.Fabrics() }
 
 // Attribute reads an attribute of the device: attrib/cmd_time_out, wwn/vpd_unit_serial...
 func (d *Device) Attribute(name string) (string, error) { return d.attributes.Attribute(name) }

@@ -297,6 +297,35 @@ func equalDiary(t *testing.T, got []string, want ...string) {
 	}
 }
 
+// TestFabrics: a device is told by the target of the link from a fabric's LUN.
+func TestFabrics(t *testing.T) {
+	root := tree(t.TempDir())
+	lun := func(fabric, tpg, lun, to string) {
+		dir := root.path("sys/kernel/config/target", fabric, "naa.5001", tpg, "lun", lun)
+		if err := os.MkdirAll(filepath.Join(dir, "statistics"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("../../../../../../target/core/"+to, filepath.Join(dir, "0a1b2c3d")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder := root.folder(Info{HBA: "1", Name: "disk"})
+	if _, err := root.fabrics(folder); err == nil {
+		t.Error("an answer without configfs")
+	}
+	lun("loopback", "tpgt_1", "lun_0", "user_0/disk")
+	lun("qla2xxx", "tpgt_1", "lun_0", "user_1/disk2")
+	if got, err := root.fabrics(folder); err != nil || got != nil {
+		t.Errorf("%q, %v; want none", got, err)
+	}
+	lun("vhost", "tpgt_1", "lun_3", "user_1/disk")
+	lun("iscsi", "tpgt_2", "lun_0", "user_1/disk")
+	lun("iscsi", "tpgt_2", "lun_1", "user_1/disk")
+	if got, err := root.fabrics(folder); err != nil || !slices.Equal(got, []string{"iscsi", "vhost"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestLifeOfADevice: every request is answered, with what the handler said.
 func TestLifeOfADevice(t *testing.T) {
 	w := newWorld(t)

@@ -83,6 +83,8 @@ type Options struct {
 	// pieces. Without it blocks are taken in order.
 	Scatter bool
 	Seed    uint64
+	// Fabrics is what the device says of the fabrics that have it; nil says "iscsi".
+	Fabrics func() ([]string, error)
 	// Memory is where the ring lies, if it is not nil: 128 bytes of mailbox, RingBytes and Blocks. It
 	// is aligned as a mapping is.
 	Memory []byte
@@ -115,6 +117,8 @@ type Kernel struct {
 	notified int
 	wake     *sync.Cond
 	attribs  map[string]string
+
+	fabrics func() ([]string, error)
 }
 
 // New makes a ring that is empty.
@@ -136,6 +140,9 @@ func New(o Options) *Kernel {
 	mem = mem[:size]
 	k := &Kernel{mem: mem, start: mbSize + o.RingBytes, calls: map[uint16]*Call{}, attribs: map[string]string{}}
 	k.wake = sync.NewCond(&k.mu)
+	if k.fabrics = o.Fabrics; k.fabrics == nil {
+		k.fabrics = func() ([]string, error) { return []string{"iscsi"}, nil }
+	}
 	k.ring, k.data = mem[mbSize:k.start], mem[k.start:]
 	ne := binary.NativeEndian
 	ne.PutUint16(mem[mbVersion:], 2)
@@ -246,6 +253,9 @@ func (k *Kernel) Attribute(name string) (string, error) {
 	}
 	return v, nil
 }
+
+// Fabrics returns what Options.Fabrics does.
+func (k *Kernel) Fabrics() ([]string, error) { return k.fabrics() }
 
 // SetAttribute stores an attribute.
 func (k *Kernel) SetAttribute(name, value string) error {

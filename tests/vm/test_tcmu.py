@@ -15,7 +15,7 @@ import pytest
 from arrays import Delta
 from doors import POOLS, KernelDaemon, backstore, looped
 from guest import RESULTS, clear_targets, mounted, targetcli, wait
-from harness import Config, Daemon, MiB, Pool, ToolError, Volume, binary, run
+from harness import Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, run
 from load import Load, content, fill, fsck, mkfs, on_disk
 
 NAA = "naa.5001405000000020"
@@ -302,6 +302,23 @@ def test_lun_reset_under_load_and_a_kill(array: KernelDaemon) -> None:
         array.start()
         run(["sg_reset", "--device", disk.sg], timeout=60)
         load.finish()
+
+
+@pytest.mark.kernel_says(r"ABORT|[Aa]bort|TMR|reset|LUN_RESET")
+def test_lun_reset_of_commands_in_progress(lio: None) -> None:
+    """tcm_loop reports GOOD for what a LUN RESET gave up, so the array carries it out: fio reads what it wrote."""
+    slow = Pool("p0", mdisks=[Mdisk("m0", iops=100)])  # a reset meets commands that wait for it
+    with KernelDaemon(Config(pools=[slow], volumes=[], cache=4 * MiB), "resets"):
+        with looped(NAA, ["slow"], backstore(Volume("slow", None, size=64 * MiB)), patient("slow")) as (disk,):
+            args = ["--rw=randwrite", "--bs=64k", "--size=16m", "--verify=crc32c", "--verify_fatal=1"]
+            load, resets = Load("slow", *on_disk(disk.sd, *args, depth=8)), 0
+            while load.proc.poll() is None:
+                run(["sg_reset", "--device", disk.sg], timeout=60)
+                resets += 1
+                time.sleep(0.1)
+            load.finish()
+        clear_targets()
+    assert resets > 5
 
 
 def test_binary_is_the_one_under_test() -> None:

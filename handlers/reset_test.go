@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
+	"github.com/arraysim/arraysim/tcmu/tcmutest"
+)
+
+// release sends the first n requests that the first volume holds to what is below it.
+func (h *stuckHost) release(n int) {
+	h.exec.Lock()
+	defer h.exec.Unlock()
+	s := h.opened[0]
+	held := s.held[:n]
+	s.held = s.held[n:]
+	s.Device.Submit(held)
+}
+
+// dSense is D_SENSE in byte 2 of the control mode page.
+const dSense = 0x04
+
+// TestResetBehindCommands: where the kernel may report GOOD for a command that it gave up, the command is carried out, and the unit is
+// reset before the last of them is answered. The commands that came later are aborted, and their initiators hear of it.
+func TestResetBehindCommands(t *testing.T) {
+	never := make(chan struct{})
+	defer close(never)
+	for name, fabrics := range map[string]func() ([]string, error){
+		"tcm_loop":           func() ([]string, error) { return []string{"loopback"}, nil },
+		"tcm_loop and iSCSI": func() ([]string, error) { return []string{"iscsi", "loopback"}, nil },
+		"none":               func() ([]string, error) { return nil, nil },
+		"nobody knows":       func() ([]string, error) { return []string{"iscsi"}, errors.New("configfs is not mounted") },
+		"no answer": func() ([]string, error) {
+			<-never
+			return []string{"iscsi"}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &stuckHost{testHost: newHost(t)}
+			l := mustOpen(t, NewArray(h, nil), "gold/x", tcmutest.Options{Fabrics: fabrics})
+			control := []byte{0x1A, 8, 0x0A, 0, 16, 0}
+			page := bytes.Clone(l.do(control, nil, 16))
+			clear(page[:4])
+			page[6] ^= dSense
+			l.do([]byte{0x15, 0x10, 0, 0, 16, 0}, page, 0)
+			want := bytes.Repeat([]byte{0xA5}, 4096)
+			w := l.send(cdb10(0x2A, 0, 8), want, 0)
+			r := l.send(cdb10(0x28, 8, 8), nil, 4096)
+			h.await(t, 2)
+			if err := l.Manage(tcmu.TMRLUNReset, w.ID(), r.ID()); err != nil {
+				t.Fatal(err)
+			}
+			late := l.send(cdb10(0x2A, 16, 8), want, 0)
+			h.await(t, 3)
+			for _, c := range []*tcmutest.Call{w, r, late} {
+				select {
+				case <-c.Done():
+					t.Fatalf("a command ended with status %#x before the array had carried it out", c.Wait().Status)
+				default:
+				}
+			}
+			h.release(2)
+			if got := w.Wait(); got.Status != scsi.StatusGood {
+				t.Errorf("the write: status %#x", got.Status)
+			}
+			if got := r.Wait(); got.Status != scsi.StatusGood || !bytes.Equal(got.Data, make([]byte, 4096)) {
+				t.Errorf("the read: status %#x, %d bytes", got.Status, len(got.Data))
+			}
+			if now := l.do(control, nil, 16); now[6]&dSense == page[6]&dSense {
+				t.Error("the commands were answered before the unit was reset")
+			}
+			if got := late.Wait(); got.Status != scsi.StatusTaskAborted {
+				t.Errorf("a command behind the reset: status %#x, want TASK ABORTED", got.Status)
+			}
+			l.close()
+		})
+	}
+}
+
+// TestResetBehindFlush: a write is carried out when its data is flushed, where the kernel's write cache is off.
+func TestResetBehindFlush(t *testing.T) {
+	h := &stuckHost{testHost: newHost(t)}
+	a := NewArray(h, nil)
+	l := mustOpen(t, a, "gold/x", tcmutest.Options{Fabrics: func() ([]string, error) { return []string{"loopback"}, nil }})
+	off := false
+	if err := a.domainsOf("gold")[0].units[0].Reconfigure(tcmu.Change{WriteCache: &off}); err != nil {
+		t.Fatal(err)
+	}
+	w := l.send([]byte{0x0A, 0, 0, 0, 1, 0}, make([]byte, 512), 0) // WRITE(6), which has no FUA
+	h.await(t, 1)
+	h.release(1)
+	h.await(t, 1) // the flush
+	if err := l.Manage(tcmu.TMRLUNReset, w.ID()); err != nil {
+		t.Fatal(err)
+	}
+	late := l.send(cdb10(0x28, 16, 8), nil, 4096)
+	h.await(t, 2)
+	h.exec.Lock()
+	op := h.opened[0].held[0].Op
+	h.exec.Unlock()
+	if op != block.OpFlush {
+		t.Errorf("the write is followed by %v", op)
+	}
+	h.release(1)
+	if got := w.Wait(); got.Status != scsi.StatusGood {
+		t.Errorf("the write: status %#x", got.Status)
+	}
+	if got := late.Wait(); got.Status != scsi.StatusTaskAborted {
+		t.Errorf("a command behind the reset: status %#x, want TASK ABORTED", got.Status)
+	}
+	l.close()
+}
