@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -456,6 +457,12 @@ type stuck struct {
 func (s *stuck) Submit(r []*block.Request) { s.held = append(s.held, r...) }
 
 func (s *stuck) Cancel(r *block.Request) {
+	i := slices.Index(s.held, r)
+	if i < 0 { // it has begun
+		s.Device.Cancel(r)
+		return
+	}
+	s.held = slices.Delete(s.held, i, i+1)
 	r.Status = block.Cancelled
 	r.Done(r)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
@@ -53,23 +54,38 @@ func randomCDB(rng *rand.Rand) []byte {
 func TestRandomCommands(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	h := newHost(t)
+	h := &stuckHost{testHost: newHost(t)} // its volumes hold requests until proceed lets them go
 	a := NewArray(h, nil)
-	caps := []uint16{tcmutest.CapAll, tcmutest.CapOutOfOrder, tcmutest.CapOutOfOrder | tcmutest.CapReadLen}
-	options := func(fabric string) tcmutest.Options {
-		return tcmutest.Options{RingBytes: 1 << 14, Blocks: 256, Caps: caps[rng.IntN(len(caps))], Scatter: rng.IntN(2) == 0, Seed: rng.Uint64(),
-			Fabrics: func() ([]string, error) { return []string{fabric}, nil }}
+	proceed := func() {
+		h.exec.Lock()
+		for _, s := range h.opened {
+			s.release(len(s.held))
+		}
+		h.exec.Unlock()
 	}
-	units := []*lun{mustOpen(t, a, "gold/x", options("iscsi")), mustOpen(t, a, "gold/y", options("loopback"))}
+	caps := []uint16{tcmutest.CapAll, tcmutest.CapOutOfOrder, tcmutest.CapOutOfOrder | tcmutest.CapReadLen}
+	options := func(fabrics ...string) tcmutest.Options {
+		return tcmutest.Options{RingBytes: 1 << 14, Blocks: 256, Caps: caps[rng.IntN(len(caps))], Scatter: rng.IntN(2) == 0, Seed: rng.Uint64(),
+			OtherFabrics: func() ([]string, error) { return fabrics, nil }}
+	}
+	units := []*lun{mustOpen(t, a, "gold/x", options()), mustOpen(t, a, "gold/y", options("loopback"))}
 	opened := a.domainsOf("gold")[0].units[:2]
 	var third *lun
 	var calls []*tcmutest.Call
 	var sent [2][]*tcmutest.Call         // what task management may name
 	givenUp := map[*tcmutest.Call]bool{} // by a LUN RESET, and reported as GOOD whatever their status is
 	ends := map[byte]int{}
-	echoed := 0
+	echoed, met := 0, 0
 	wait := func() {
 		for _, c := range calls {
+			for done := false; !done; {
+				proceed()
+				select {
+				case <-c.Done():
+					done = true
+				case <-time.After(100 * time.Microsecond):
+				}
+			}
 			status := c.Wait().Status
 			if ends[status]++; givenUp[c] && status == scsi.StatusTaskAborted {
 				t.Fatal("a command that tcm_loop reports as GOOD was aborted")
@@ -82,6 +98,9 @@ func TestRandomCommands(t *testing.T) {
 	for step := range 3000 {
 		at := rng.IntN(2)
 		l := units[at]
+		if rng.IntN(4) == 0 {
+			proceed()
+		}
 		switch rng.IntN(60) {
 		case 0:
 			cache := rng.IntN(2) == 0
@@ -90,8 +109,9 @@ func TestRandomCommands(t *testing.T) {
 			}
 		case 1:
 			if third == nil {
-				third = mustOpen(t, a, "gold/z", options("iscsi"))
+				third = mustOpen(t, a, "gold/z", options())
 			} else {
+				wait()
 				third.close()
 				third = nil
 			}
@@ -106,14 +126,20 @@ func TestRandomCommands(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if at == 1 && function == tcmu.TMRLUNReset {
-				for _, c := range sent[at] {
-					givenUp[c] = true
+			for _, c := range sent[at] {
+				select {
+				case <-c.Done():
+				default:
+					if at == 1 && function == tcmu.TMRLUNReset {
+						givenUp[c] = true
+						met++
+					}
 				}
-				sent[at] = nil // the kernel does not name them again
 			}
+			sent[at] = nil // the kernel does not name them again
 		case 4: // what MODE SENSE reports MODE SELECT takes, whatever the write cache is
 			wait()
+			proceed()
 			a := l.send([]byte{0x1A, 8, 0x3F, 0, 255, 0}, nil, 255).Wait()
 			if a.Status != scsi.StatusGood {
 				continue // the unit is being erased, or has something to say
@@ -154,14 +180,14 @@ func TestRandomCommands(t *testing.T) {
 				t.Fatalf("step %d: %v", step, err)
 			}
 			calls, sent[at] = append(calls, c), append(sent[at], c)
-			if len(sent[at]) > 20 {
+			if len(calls) > 30 {
 				wait()
 			}
 		}
 	}
 	wait()
-	if ends[scsi.StatusGood] < 300 || ends[scsi.StatusCheckCondition] < 300 || echoed == 0 {
-		t.Errorf("ends by status: %v, and %d of MODE SELECT", ends, echoed)
+	if ends[scsi.StatusGood] < 300 || ends[scsi.StatusCheckCondition] < 300 || echoed == 0 || met < 10 {
+		t.Errorf("ends by status: %v, %d of MODE SELECT; LUN resets by tcm_loop met %d commands", ends, echoed, met)
 	}
 	for _, l := range append(units, third) {
 		if l != nil {

@@ -28,13 +28,13 @@ type unit struct {
 	writeThrough atomic.Bool // the kernel's emulate_write_cache is 0
 
 	batch []*scsi.Task // Serve's own
+	asked <-chan bool  // the same: what configfs was asked, and has not answered in time
 
-	// What a reset waits for that has to come after commands (see reset). The executor guards all but
-	// generation, which Serve's goroutine alone changes, with the executor held.
+	// Each reset that has to wait for commands (see reset) begins a generation of them. The executor guards
+	// all; Serve's goroutine alone changes generation.
 	generation uint64 // of the commands that come now
-	running    int    // commands that the array has
-	before     int    // those of them of earlier generations
-	deferred   bool   // a reset comes behind the last of these
+	oldest     uint64 // that of running[0]
+	running    []int  // commands that the array has, by generation; a reset comes behind each but the last
 
 	mu    sync.Mutex
 	ended []*command // guarded by mu
@@ -61,7 +61,7 @@ type command struct {
 }
 
 func newUnit(a *Array, d *tcmu.Device, su *scsi.Unit, spec VolumeSpec, release func()) *unit {
-	return &unit{array: a, exec: su.Target().Exec(), dev: d, su: su, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	return &unit{array: a, exec: su.Target().Exec(), dev: d, su: su, spec: spec, release: release, running: []int{0}, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // Serve implements tcmu.Handler.
@@ -95,7 +95,7 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 		u.batch = append(u.batch, t)
 	}
 	enter(u.exec, func() {
-		u.running += len(u.batch)
+		u.running[len(u.running)-1] += len(u.batch)
 		u.domain.nexus.Submit(u.batch)
 	})
 	u.finish()
@@ -193,7 +193,7 @@ func (u *unit) finish() {
 		u.due = false
 		u.mu.Unlock()
 		if due {
-			enter(u.exec, u.resetNow)
+			enter(u.exec, u.resetBehind)
 		}
 		for i, x := range list {
 			list[i] = nil
@@ -279,12 +279,12 @@ func (x *command) gather() int {
 // Manage implements tcmu.TaskManager: the kernel has given commands up and waits for
 // their memory, so what still waits in the array is withdrawn.
 func (u *unit) Manage(m tcmu.TMR) {
-	u.hold()
 	if m.Function == tcmu.TMRLUNReset {
-		u.reset()
-	} else {
-		enter(u.exec, func() { u.abort(m) })
+		u.reset() // what ends while it asks is answered meanwhile
+		return
 	}
+	u.hold()
+	enter(u.exec, func() { u.abort(m) })
 	u.finish()
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -96,36 +95,63 @@ func (t tree) complement(i *Info) error {
 	return nil
 }
 
-// fabrics lists the fabric modules that have the device as a LUN, sorted.
-func (t tree) fabrics(folder string) ([]string, error) {
+// otherFabrics lists the fabric modules but one that have the device as a LUN, sorted. The folders of the one are not read.
+func (t tree) otherFabrics(folder, than string) ([]string, error) {
 	root := t.path("sys/kernel/config/target")
-	if _, err := os.Stat(root); err != nil {
-		return nil, err
-	}
-	luns, err := filepath.Glob(filepath.Join(root, "*/*/tpgt_*/lun/lun_*/*"))
+	fabrics, err := os.ReadDir(root)
 	if err != nil {
 		return nil, err
 	}
 	var list []string
-	for _, l := range luns {
-		to, err := os.Readlink(l)
-		if err != nil {
-			continue // an attribute, or a LUN that has just gone
+	for _, f := range fabrics {
+		if !f.IsDir() || f.Name() == "core" || f.Name() == than {
+			continue
 		}
-		if filepath.Base(to) == filepath.Base(folder) && filepath.Base(filepath.Dir(to)) == filepath.Base(filepath.Dir(folder)) {
-			fabric, _, _ := strings.Cut(strings.TrimPrefix(l, root+"/"), "/")
-			list = append(list, fabric)
+		has := false
+		err := inFolders(filepath.Join(root, f.Name()), func(e fs.DirEntry, path string) error {
+			if e.Type()&fs.ModeSymlink == 0 {
+				return nil
+			}
+			to, err := os.Readlink(path)
+			has = has || err == nil && filepath.Base(to) == filepath.Base(folder) && filepath.Base(filepath.Dir(to)) == filepath.Base(filepath.Dir(folder))
+			return err
+		}, "", "tpgt_", "lun", "lun_")
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			list = append(list, f.Name())
 		}
 	}
-	slices.Sort(list)
-	return slices.Compact(list), nil
+	return list, nil
+}
+
+// inFolders calls fn for all that the folders have whose path from dir is by names with these prefixes. What has just gone is none.
+func inFolders(dir string, fn func(e fs.DirEntry, path string) error, prefixes ...string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case len(prefixes) == 0:
+			err = fn(e, path)
+		case e.IsDir() && strings.HasPrefix(e.Name(), prefixes[0]):
+			err = inFolders(path, fn, prefixes[1:]...)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // attributes is what configfs has of a device; links of tests have it themselves.
 type attributes interface {
 	Attribute(name string) (string, error)
 	SetAttribute(name, value string) error
-	Fabrics() ([]string, error)
+	OtherFabrics(than string) ([]string, error)
 }
 
 type configfs struct {
@@ -141,12 +167,14 @@ func (c configfs) SetAttribute(name, value string) error {
 	return c.tree.write(filepath.Join(c.folder, filepath.Clean("/"+name)), value)
 }
 
-func (c configfs) Fabrics() ([]string, error) { return c.tree.fabrics(c.folder) }
+func (c configfs) OtherFabrics(than string) ([]string, error) {
+	return c.tree.otherFabrics(c.folder, than)
+}
 
-// Fabrics lists the fabric modules that have the device as a LUN now, sorted: "iscsi", "loopback"... An
-// answer can take as long as the kernel removes a LUN, which it does not do before the LUN's commands have
-// ended: who owes it some must not wait for one.
-func (d *Device) Fabrics() ([]string, error) { return d.attributes.Fabrics() }
+// OtherFabrics lists the fabric modules but one that have the device as a LUN now, sorted: "loopback", "vhost"... An answer can take
+// as long as the kernel removes a LUN of one of them, which it does not do before the LUN's commands have ended: who owes it some
+// must not wait for one.
+func (d *Device) OtherFabrics(than string) ([]string, error) { return d.attributes.OtherFabrics(than) }
 
 // Attribute reads an attribute of the device: attrib/cmd_time_out, wwn/vpd_unit_serial...
 func (d *Device) Attribute(name string) (string, error) { return d.attributes.Attribute(name) }

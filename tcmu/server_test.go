@@ -297,33 +297,45 @@ func equalDiary(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestFabrics: a device is told by the target of the link from a fabric's LUN.
-func TestFabrics(t *testing.T) {
+// TestOtherFabrics: a device is told by the target of the link from a fabric's LUN. Folders of the fabric that is left out, and of
+// backstores, are not read.
+func TestOtherFabrics(t *testing.T) {
 	root := tree(t.TempDir())
-	lun := func(fabric, tpg, lun, to string) {
-		dir := root.path("sys/kernel/config/target", fabric, "naa.5001", tpg, "lun", lun)
+	folder := root.folder(Info{HBA: "1", Name: "disk"})
+	if _, err := root.otherFabrics(folder, "iscsi"); err == nil {
+		t.Error("an answer without configfs")
+	}
+	at := func(path ...string) string {
+		return root.path(append([]string{"sys/kernel/config/target"}, path...)...)
+	}
+	lun := func(to string, path ...string) {
+		dir := at(path...)
 		if err := os.MkdirAll(filepath.Join(dir, "statistics"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Symlink("../../../../../../target/core/"+to, filepath.Join(dir, "0a1b2c3d")); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "alua_tg_pt_gp"), nil, 0o644), os.Symlink("../../../../../../target/core/"+to, filepath.Join(dir, "0a1b2c3d"))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	folder := root.folder(Info{HBA: "1", Name: "disk"})
-	if _, err := root.fabrics(folder); err == nil {
-		t.Error("an answer without configfs")
+	answers := func(want ...string) {
+		t.Helper()
+		if got, err := root.otherFabrics(folder, "iscsi"); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
 	}
-	lun("loopback", "tpgt_1", "lun_0", "user_0/disk")
-	lun("qla2xxx", "tpgt_1", "lun_0", "user_1/disk2")
-	if got, err := root.fabrics(folder); err != nil || got != nil {
-		t.Errorf("%q, %v; want none", got, err)
+	lun("user_1/disk", "iscsi/naa.5001/tpgt_1/lun/lun_0")
+	lun("user_1/disk", "core/user_1/disk/tpgt_1/lun/lun_0")
+	lun("user_0/disk", "loopback/naa.5001/tpgt_1/lun/lun_0")
+	lun("user_1/disk2", "qla2xxx/naa.5001/tpgt_1/lun/lun_0")
+	lun("user_1/disk", "qla2xxx/naa.5001/tpgt_1/acls/naa.5002/lun_0")
+	answers()
+	lun("user_1/disk", "vhost/naa.5001/tpgt_1/lun/lun_3")
+	lun("user_1/disk", "loopback/naa.5001/tpgt_2/lun/lun_1")
+	answers("loopback", "vhost")
+	if err := os.Remove(at("vhost/naa.5001/tpgt_1/lun/lun_3/0a1b2c3d")); err != nil {
+		t.Fatal(err)
 	}
-	lun("vhost", "tpgt_1", "lun_3", "user_1/disk")
-	lun("iscsi", "tpgt_2", "lun_0", "user_1/disk")
-	lun("iscsi", "tpgt_2", "lun_1", "user_1/disk")
-	if got, err := root.fabrics(folder); err != nil || !slices.Equal(got, []string{"iscsi", "vhost"}) {
-		t.Errorf("%q, %v", got, err)
-	}
+	answers("loopback")
 }
 
 // TestLifeOfADevice: every request is answered, with what the handler said.

@@ -145,6 +145,8 @@ const (
 	LogicalUnitReset = sam.LogicalUnitReset
 	TargetWarmReset  = sam.TargetWarmReset
 	TargetColdReset  = sam.TargetColdReset
+	// ResetBehind is LogicalUnitReset but for the tasks of the I_T_L nexus itself: they came behind it.
+	ResetBehind = sam.ResetBehind
 
 	TMFComplete     = sam.TMFComplete
 	TMFNoTask       = sam.TMFNoTask

@@ -83,8 +83,8 @@ type Options struct {
 	// pieces. Without it blocks are taken in order.
 	Scatter bool
 	Seed    uint64
-	// Fabrics is what the device says of the fabrics that have it; nil says "iscsi".
-	Fabrics func() ([]string, error)
+	// OtherFabrics is what the device says of fabrics but iSCSI that have it; nil says that there are none.
+	OtherFabrics func() ([]string, error)
 	// Memory is where the ring lies, if it is not nil: 128 bytes of mailbox, RingBytes and Blocks. It
 	// is aligned as a mapping is.
 	Memory []byte
@@ -118,7 +118,7 @@ type Kernel struct {
 	wake     *sync.Cond
 	attribs  map[string]string
 
-	fabrics func() ([]string, error)
+	others func() ([]string, error)
 }
 
 // New makes a ring that is empty.
@@ -140,8 +140,8 @@ func New(o Options) *Kernel {
 	mem = mem[:size]
 	k := &Kernel{mem: mem, start: mbSize + o.RingBytes, calls: map[uint16]*Call{}, attribs: map[string]string{}}
 	k.wake = sync.NewCond(&k.mu)
-	if k.fabrics = o.Fabrics; k.fabrics == nil {
-		k.fabrics = func() ([]string, error) { return []string{"iscsi"}, nil }
+	if k.others = o.OtherFabrics; k.others == nil {
+		k.others = func() ([]string, error) { return nil, nil }
 	}
 	k.ring, k.data = mem[mbSize:k.start], mem[k.start:]
 	ne := binary.NativeEndian
@@ -254,8 +254,8 @@ func (k *Kernel) Attribute(name string) (string, error) {
 	return v, nil
 }
 
-// Fabrics returns what Options.Fabrics does.
-func (k *Kernel) Fabrics() ([]string, error) { return k.fabrics() }
+// OtherFabrics returns what the option does.
+func (k *Kernel) OtherFabrics(string) ([]string, error) { return k.others() }
 
 // SetAttribute stores an attribute.
 func (k *Kernel) SetAttribute(name, value string) error {

@@ -41,6 +41,9 @@ const (
 	LogicalUnitReset TMF = 5
 	TargetWarmReset  TMF = 6
 	TargetColdReset  TMF = 7
+
+	// ResetBehind, which no initiator can send, is LogicalUnitReset but for the tasks of the I_T_L nexus itself.
+	ResetBehind TMF = 0x80 | LogicalUnitReset
 )
 
 // TMFResponse is the service response to a TMF (the numbers are those of RFC

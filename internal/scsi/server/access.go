@@ -47,8 +47,7 @@ func (x *ITL) Excluded(write bool) bool {
 	return u.spc2Holder != nil && u.spc2Holder != x || u.pr.Excludes(x.n.Registrant(), !write)
 }
 
-// Refuses is what the unit would answer to a READ or WRITE of the range from this
-// nexus: GOOD means that it would do it.
+// Refuses is what the unit would answer to a READ or WRITE of the range from this nexus, or GOOD.
 func (x *ITL) Refuses(r block.Range, write bool) (byte, sense.Code) {
 	u := x.u
 	switch {

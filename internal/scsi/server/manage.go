@@ -56,7 +56,9 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 	case sam.ClearTaskSet:
 		u.clearTasks(w, n, sense.UACommandsCleared)
 	case sam.LogicalUnitReset:
-		u.reset(w, n)
+		u.reset(w, n, nil)
+	case sam.ResetBehind:
+		u.reset(w, n, x)
 	case sam.ClearACA:
 		answer = sam.TMFNotSupported
 	default:
@@ -65,8 +67,7 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 	w.Less(t)
 }
 
-// clearTasks aborts every task of the unit and tells the other nexuses that lost
-// one.
+// clearTasks aborts every task of the unit and tells the other nexuses that lost one.
 func (u *Unit) clearTasks(w *Waiter, by *Nexus, ua sense.Attentions) {
 	u.AbortWhere(w, by, func(k *Task) bool {
 		if x := k.state.itl; x.n != by {
@@ -76,11 +77,11 @@ func (u *Unit) clearTasks(w *Waiter, by *Nexus, ua sense.Attentions) {
 	})
 }
 
-// reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
-// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go
-// back; persistent reservations stay.
-func (u *Unit) reset(w *Waiter, by *Nexus) {
-	u.AbortWhere(w, by, func(*Task) bool { return true })
+// reset is a logical unit reset (SAM-5 6.3.3): tasks, but those of behind, and the copies that use
+// the unit, wherever their commands came, are aborted; SPC-2 reservations, removal prevention and
+// mode pages go back; persistent reservations stay.
+func (u *Unit) reset(w *Waiter, by *Nexus, behind *ITL) {
+	u.AbortWhere(w, by, func(t *Task) bool { return t.state.itl != behind })
 	u.Shut(func(*Nexus) bool { return true })
 	u.Fence(w, Rest, Aborts)
 	u.t.StopCopies(w, func(x *ITL) bool { return x.u == u })
@@ -114,7 +115,7 @@ func (t *Target) resetAll(n *Nexus, fn sam.TMF, done func(sam.TMFResponse)) {
 		if x == nil {
 			continue
 		}
-		x.u.reset(w, n)
+		x.u.reset(w, n, nil)
 		if fn == sam.TargetColdReset {
 			x.u.Establish(sense.UAPowerOn, nil)
 		}
