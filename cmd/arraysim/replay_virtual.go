@@ -64,8 +64,9 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 	for _, x := range set {
 		cfg.Set = append(cfg.Set, [2]string{x.Key, x.Value})
 	}
-	if f.record > 0 {
-		cfg.Attach = f.recording().Attach
+	if f.out != "" {
+		out := &experiment.Outputs{Dir: func(*sim.Scenario) string { return f.out }, Record: f.record}
+		cfg.Attach = out.Attach
 	}
 	if f.scenario != "" {
 		if cfg.Scenario, err = size.ReadFile(f.scenario, size.MaxDocument); err != nil {
@@ -73,11 +74,6 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 		}
 	}
 	return cfg, nil
-}
-
-// recording is what --record writes.
-func (f *virtualFlags) recording() *experiment.Recording {
-	return &experiment.Recording{Interval: f.record, Dir: func(*sim.Scenario) string { return f.out }}
 }
 
 func (a *app) virtual(cmd *cobra.Command, s *source, f *virtualFlags, live replay.RunConfig) error {
@@ -105,13 +101,6 @@ func (a *app) virtual(cmd *cobra.Command, s *source, f *virtualFlags, live repla
 	r.fill(out)
 	if e := show(a, cmd, r, writeLive); err == nil {
 		err = e
-	}
-	if f.out != "" {
-		var recorded []string
-		if f.record > 0 {
-			recorded = f.recording().Files()
-		}
-		err = errors.Join(err, experiment.WriteOutputs(f.out, []*sim.Scenario{{}}, []*sim.Run{run}, recorded...))
 	}
 	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
 		err = errors.New("the replay was interrupted")

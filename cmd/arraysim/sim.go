@@ -130,21 +130,13 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return err
 	}
-	watch, attached, err := f.watch(len(grid))
+	watch, err := f.watch(grid)
 	if err != nil {
 		return err
-	}
-	if f.out != "" {
-		if err := experiment.CheckFolders(f.out, grid); err != nil {
-			return err
-		}
 	}
 	w, end := f.work(a, watch)
 	runs, err := w.Run(ctx, grid)
 	end()
-	if f.out != "" { // of the runs that had ended when another one failed, too: what is recorded of them is there already
-		err = errors.Join(err, experiment.WriteOutputs(f.out, grid, runs, attached...))
-	}
 	if err != nil {
 		return err
 	}
@@ -241,25 +233,28 @@ func (f *simFlags) choice() (*experiment.Choice, error) {
 	return c, nil
 }
 
-// watch is what --record and --io-log write of so many runs, nil for nothing, with the names of the files in a run's folder.
-func (f *simFlags) watch(runs int) (a experiment.Attachment, files []string, err error) {
+// watch is what --out, --record and --io-log write of the runs, nil for nothing.
+func (f *simFlags) watch(grid []*sim.Scenario) (experiment.Attachment, error) {
+	if f.out == "" {
+		if f.record > 0 || len(f.ioLog) > 0 {
+			return nil, errors.New("--record and --io-log need --out, the folder for their files")
+		}
+		return nil, nil
+	}
+	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, len(grid), s) }
 	var all []experiment.Attachment
-	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
-		return nil, nil, errors.New("--record and --io-log need --out, the folder for their files")
-	}
-	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, runs, s) }
-	if f.record > 0 {
-		rec := &experiment.Recording{Interval: f.record, Dir: dir}
-		all, files = append(all, rec.Attach), append(files, rec.Files()...)
-	}
 	if len(f.ioLog) > 0 {
 		log, err := experiment.NewIOLog(f.ioLog, dir)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--io-log: %w", err)
+			return nil, fmt.Errorf("--io-log: %w", err)
 		}
-		all, files = append(all, log.Attach), append(files, log.Files()...)
+		all = append(all, log.Attach)
 	}
-	return experiment.Together(all), files, nil
+	out := &experiment.Outputs{Dir: dir, Record: f.record}
+	if err := errors.Join(experiment.CheckFolders(f.out, grid), out.Check(grid)); err != nil {
+		return nil, err
+	}
+	return experiment.Together(append(all, out.Attach)), nil
 }
 
 // work is how the runs are carried out; end waits for their progress bars.

@@ -123,12 +123,12 @@ func TestWorkRunsAndCompares(t *testing.T) {
 	}
 	dir := t.TempDir()
 	meters := map[string]*counted{"one": {}, "two": {}}
-	rec := &Recording{Interval: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	rec := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
 	log, err := NewIOLog([]string{"fio"}, rec.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := Work{Jobs: 2, Meter: func(s *sim.Scenario) Meter { return meters[s.Name] }, Attach: Together([]Attachment{rec.Attach, log.Attach})}
+	w := Work{Jobs: 2, Meter: func(s *sim.Scenario) Meter { return meters[s.Name] }, Attach: Together([]Attachment{log.Attach, rec.Attach})}
 	runs, err := w.Run(t.Context(), grid)
 	if err != nil {
 		t.Fatal(err)
@@ -137,9 +137,6 @@ func TestWorkRunsAndCompares(t *testing.T) {
 		if m.last != steps || m.now != 2*time.Second || !m.ended {
 			t.Errorf("%s: the meter has %+v", name, m)
 		}
-	}
-	if err := WriteOutputs(dir, grid, runs); err != nil {
-		t.Fatal(err)
 	}
 	for _, file := range []string{"one/esxtop.csv", "two/io.fio", "two/counters.txt"} {
 		if i, err := os.Stat(filepath.Join(dir, file)); err != nil || i.Size() == 0 {
@@ -199,7 +196,7 @@ func testInterrupted(t *testing.T, fails bool) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	files := []string{"counters.parquet", "esxtop.csv", "io.fio", "io_lat.1.log", "report.txt", "result.json", "volumes.csv"}
+	files := []string{"counters.parquet", "esxtop.csv", "io.fio", "io_lat.1.log", "pools.csv", "report.txt", "result.json", "volumes.csv"}
 	for _, c := range grid {
 		at := Folder(dir, len(grid), c)
 		if err := os.Mkdir(at, 0o777); err != nil {
@@ -211,7 +208,7 @@ func testInterrupted(t *testing.T, fails bool) {
 			}
 		}
 	}
-	rec := &Recording{Interval: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	rec := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
 	log, err := NewIOLog([]string{"fio"}, rec.Dir)
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +223,7 @@ func testInterrupted(t *testing.T, fails bool) {
 		}
 		return func(bool) error { return nil }, nil
 	}
-	runs, err := Work{Jobs: 1, Attach: Together([]Attachment{rec.Attach, log.Attach, interrupt})}.Run(ctx, grid)
+	runs, err := Work{Jobs: 1, Attach: Together([]Attachment{log.Attach, rec.Attach, interrupt})}.Run(ctx, grid)
 	if fails {
 		if err == nil {
 			t.Fatal("a run that fails is no error")
@@ -235,17 +232,11 @@ func testInterrupted(t *testing.T, fails bool) {
 		if len(runs) != 3 || runs[0] == nil || runs[1] != nil || runs[2] != nil {
 			t.Fatalf("the runs that had ended are %v", runs)
 		}
-		if err := WriteOutputs(dir, grid, runs); err != nil {
-			t.Fatal(err)
-		}
 		kept(t, dir, grid, files, 1)
 		return
 	}
 	if err != nil || len(runs) != 3 || !runs[0].Ended() || runs[1] == nil || runs[1].Ended() || runs[2] != nil {
 		t.Fatalf("interrupted in the second of three runs: %v, %v", runs, err)
-	}
-	if err := WriteOutputs(dir, grid, runs); err != nil {
-		t.Fatal(err)
 	}
 	kept(t, dir, grid, files, 2)
 	if begun, those := Begun(grid, runs); len(begun) != 2 || len(those) != 2 || begun[1].Name != "one" {

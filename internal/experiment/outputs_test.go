@@ -21,26 +21,20 @@ func leaves(t *testing.T, dir string, interval time.Duration, breaks bool, cases
 	}
 	at := func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }
 	var all []Attachment
-	var files []string
 	if interval > 0 {
-		rec := &Recording{Interval: interval, Dir: at}
 		log, err := NewIOLog([]string{"fio"}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, files = append(all, rec.Attach, log.Attach), append(rec.Files(), log.Files()...)
+		all = append(all, log.Attach)
 	}
+	all = append(all, (&Outputs{Dir: at, Record: interval}).Attach)
 	if breaks {
 		all = append(all, func(*sim.Scenario, *sim.Run) (func(bool) error, error) { return nil, errors.New("no space") })
 	}
-	runs, err := Work{Jobs: 1, Attach: Together(all)}.Run(t.Context(), grid)
+	_, err = Work{Jobs: 1, Attach: Together(all)}.Run(t.Context(), grid)
 	if (err != nil) != breaks {
 		t.Fatal(err)
-	}
-	if !breaks {
-		if err := WriteOutputs(dir, grid, runs, files...); err != nil {
-			t.Fatal(err)
-		}
 	}
 	var found []string
 	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -103,11 +97,19 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 	if err := CheckFolders(filepath.Dir(dir), grid); err != nil {
 		t.Errorf("two cases elsewhere: %v", err)
 	}
+	refused := func(dir, why string) {
+		t.Helper()
+		out := &Outputs{Record: time.Second, Dir: func(*sim.Scenario) string { return dir }}
+		if err := out.Check([]*sim.Scenario{{}}); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("a recording in a folder with files of others: %v", err)
+		}
+	}
 	// A folder in which no run was keeps what has such a name.
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "counters.parquet"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	refused(other, "no run that ended has left")
 	if got := leaves(t, other, 0, false, "one"); !slices.Contains(got, "counters.parquet") {
 		t.Errorf("in a folder of others there are %q", got)
 	}
@@ -117,11 +119,64 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(set), 0o777), os.WriteFile(set, nil, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	rec := &Recording{Interval: time.Second, Dir: func(*sim.Scenario) string { return foreign }}
-	if _, err := rec.Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "has statistics files of others; give another --out") {
-		t.Errorf("beside statistics of others: %v", err)
-	}
+	refused(foreign, "has statistics files of others")
 	if _, err := os.Stat(set); err != nil {
 		t.Error(err)
+	}
+	// Nor beside the files of a run: there the run's own go, and those of others stay with their lists.
+	if got := leaves(t, foreign, 0, false, "one"); !slices.Contains(got, "iostats/"+filepath.Base(set)) {
+		t.Errorf("beside statistics of others a run leaves %q", got)
+	}
+	for _, name := range []string{"lsvdisk", "Nv_stats_000000_260101_000001"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(set), name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(foreign, "has statistics files of others")
+	got = slices.DeleteFunc(leaves(t, foreign, 0, false, "one"), func(f string) bool { return !strings.HasPrefix(f, "iostats") })
+	if !slices.Equal(got, []string{"iostats/" + filepath.Base(set), "iostats/lsvdisk"}) {
+		t.Errorf("of the statistics of a run and of others there are %q", got)
+	}
+	// What a link leads to is not the run's.
+	linked := t.TempDir()
+	mine := filepath.Join(t.TempDir(), "Nv_stats_000000_260101_000001")
+	leaves(t, linked, 0, false, "one")
+	if err := errors.Join(os.WriteFile(mine, nil, 0o666), os.Symlink(filepath.Dir(mine), filepath.Join(linked, "iostats"))); err != nil {
+		t.Fatal(err)
+	}
+	leaves(t, linked, 0, false, "one")
+	if _, err := os.Stat(mine); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOutputsOfEachRun: a run's files are there when it ends, whole, though the runs after it go on.
+func TestOutputsOfEachRun(t *testing.T) {
+	dir := t.TempDir()
+	grid, err := (&Choice{}).Grid(load(t, "small.yaml", small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	seen := 0
+	look := func(s *sim.Scenario, _ *sim.Run) (func(bool) error, error) {
+		for _, c := range grid {
+			if c == s {
+				break
+			}
+			seen++
+			for _, name := range append([]string{tableFile, esxtopFile, iostatsFolder}, evidence...) {
+				if !exists(filepath.Join(out.Dir(c), name)) {
+					t.Errorf("%s begins, and %s has left no %s", s.Name, c.Name, name)
+				}
+			}
+		}
+		return func(bool) error { return nil }, nil
+	}
+	if _, err := (Work{Jobs: 1, Attach: Together([]Attachment{out.Attach, look})}).Run(t.Context(), grid); err != nil {
+		t.Fatal(err)
+	}
+	if seen == 0 {
+		t.Error("the scenario has one case")
 	}
 }

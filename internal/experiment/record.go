@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,11 +13,12 @@ import (
 	"github.com/arraysim/arraysim/internal/tidy"
 )
 
-// Recording writes a run's counters into its folder, at an interval of its own time: Parquet, esxtop's CSV and, at
-// intervals of a second or more, iostats XML.
-type Recording struct {
-	Interval time.Duration
-	Dir      func(*sim.Scenario) string
+// recording is what a run's counters are written to, under other names until commit. The zero value records nothing.
+type recording struct {
+	files      []*tidy.Output
+	writers    []export.SnapshotWriter
+	statistics string // the folder of statistics files; "" if there are none
+	failed     error
 }
 
 // noLock is for sources that belong to the goroutine that asks them.
@@ -27,72 +27,75 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// Attach begins to record r; done completes the files of a run that is to keep them.
-func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
-	dir := c.Dir(s)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("output: %w", err)
-	}
-	if c.Interval >= time.Second {
-		if err := othersStatistics(dir); err != nil {
+// record begins a recording of r for a folder, at an interval of the run's own time.
+func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err error) {
+	c := &recording{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.abort())
+		}
+	}()
+	for _, name := range []string{tableFile, esxtopFile} {
+		f, err := tidy.Create(filepath.Join(dir, name))
+		if err != nil {
 			return nil, err
 		}
+		c.files = append(c.files, f)
 	}
-	table, err := tidy.Create(filepath.Join(dir, tableFile))
-	if err != nil {
-		return nil, fmt.Errorf("output: %w", err)
-	}
-	top, err := tidy.Create(filepath.Join(dir, esxtopFile))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("output: %w", err), table.Abort())
-	}
-	writers := []export.SnapshotWriter{export.NewParquet(table), export.NewESXTop(top, "")}
-	statistics := filepath.Join(dir, iostatsFolder)
-	if c.Interval >= time.Second {
+	c.writers = []export.SnapshotWriter{export.NewParquet(c.files[0]), export.NewESXTop(c.files[1], "")}
+	if interval >= time.Second {
+		c.statistics = filepath.Join(dir, iostatsFolder)
+		if err := os.RemoveAll(c.statistics + partial); err != nil { // of a run that was killed
+			return nil, err
+		}
 		// All files of a run are kept: nobody fetches them while it goes on.
-		err := os.RemoveAll(statistics + partial) // of a run that was killed
-		if err == nil {
-			var io *export.IOStats
-			io, err = export.NewIOStats(statistics+partial, export.IOStatsOptions{Keep: 1 << 30})
-			writers = append(writers, io)
-		}
+		io, err := export.NewIOStats(c.statistics+partial, export.IOStatsOptions{Keep: 1 << 30})
 		if err != nil {
-			return nil, errors.Join(err, table.Abort(), top.Abort())
+			return nil, err
 		}
+		c.writers = append(c.writers, io)
 	}
 	var snap metrics.Snapshot
-	var failed error
-	r.Every(int64(c.Interval), func(now int64) {
+	r.Every(int64(interval), func(now int64) {
 		snap.Take(report.ScenarioStart.UnixNano()+now, noLock{}, r)
-		for _, w := range writers {
-			if failed == nil {
-				failed = w.Write(&snap)
+		for _, w := range c.writers {
+			if c.failed == nil {
+				c.failed = w.Write(&snap)
 			}
 		}
 	})
-	return func(keep bool) error {
-		errs := []error{failed}
-		for _, w := range writers {
-			errs = append(errs, w.Close())
-		}
-		keep = keep && errors.Join(errs...) == nil
-		if keep && c.Interval >= time.Second {
-			err := replaceStatistics(statistics+partial, statistics)
-			errs, keep = append(errs, err), err == nil
-		}
-		end := (*tidy.Output).Commit
-		if !keep { // the files of a run before stay as they are
-			end = (*tidy.Output).Abort
-		}
-		return errors.Join(append(errs, end(table), end(top), os.RemoveAll(statistics+partial))...)
-	}, nil
+	return c, nil
 }
 
-// Files are the names of what it leaves in a run's folder.
-func (c *Recording) Files() []string {
-	files := []string{tableFile, esxtopFile}
-	if c.Interval >= time.Second {
-		files = append(files, iostatsFolder)
+// end completes the files. Commit or abort follows.
+func (c *recording) end() error {
+	errs := []error{c.failed}
+	for _, w := range c.writers {
+		errs = append(errs, w.Close())
 	}
-	return files
+	return errors.Join(errs...)
+}
+
+// commit gives the files their names.
+func (c *recording) commit() error {
+	var errs []error
+	for _, f := range c.files {
+		errs = append(errs, f.Commit())
+	}
+	if c.statistics != "" {
+		errs = append(errs, placeStatistics(c.statistics+partial, c.statistics))
+	}
+	return errors.Join(errs...)
+}
+
+// abort removes the files.
+func (c *recording) abort() error {
+	var errs []error
+	for _, f := range c.files {
+		errs = append(errs, f.Abort())
+	}
+	if c.statistics != "" {
+		errs = append(errs, os.RemoveAll(c.statistics+partial))
+	}
+	return errors.Join(errs...)
 }

@@ -125,7 +125,8 @@ func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run
 // interrupted it. If not, because it or another one failed, what an earlier run left stays as it is.
 type Attachment func(*sim.Scenario, *sim.Run) (done func(keep bool) error, err error)
 
-// Together is several of them, nil if there is none.
+// Together is several of them, nil if there is none. They are done in their order; what fails to keep its part keeps those behind it
+// from theirs.
 func Together(all []Attachment) Attachment {
 	if len(all) == 0 {
 		return nil
@@ -135,7 +136,8 @@ func Together(all []Attachment) Attachment {
 		endAll := func(keep bool) error {
 			var errs []error
 			for _, end := range ends {
-				errs = append(errs, end(keep))
+				err := end(keep)
+				errs, keep = append(errs, err), keep && err == nil
 			}
 			return errors.Join(errs...)
 		}
