@@ -101,7 +101,7 @@ func TestCanceledAsksForNoTime(t *testing.T) {
 	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()))
 	close(canceled)
 	o.telling.Lock() // what was under way is said
-	for manager.hears(time.Millisecond) != "" {
+	for manager.hears(50*time.Millisecond) != "" {
 	}
 	o.telling.Unlock()
 	see(rados.Standby{Trouble: "news", Age: -1})

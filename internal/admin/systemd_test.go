@@ -76,11 +76,14 @@ func TestWatchdogNeedsTheExecutor(t *testing.T) {
 	s.waits("WATCHDOG=1")
 
 	r.d.groups[0].exec.Lock()
-	for s.hears(time.Millisecond) != "" { // what it was told before
+	for s.hears(every/2) != "" { // what it was told before
 	}
 	heard := 0 // one word may be on its way: it comes late where there is no processor for it
 	for heard < 2 && s.hears(10*every) != "" {
 		heard++
+	}
+	for end := time.Now().Add(startTimeout); !strings.Contains(r.out.String(), "executor does not answer") && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // it may have had no processor for its two looks
 	}
 	r.d.groups[0].exec.Unlock()
 	if heard > 1 {
