@@ -273,7 +273,7 @@ def test_prometheus_answers_every_dashboard(export: tuple[Daemon, Path], tmp_pat
             return not empty
 
         try:
-            until(remaining)
+            until(remaining, 600)
         except AssertionError:
             pytest.fail(f"no data for: {empty}")
         rules = until(lambda: prom.get("rules"))

@@ -607,7 +607,7 @@ def test_moving_about_leaks_nothing(viewer: Viewer) -> None:
 
     # What is drawn anew at this moment is there twice; what leaks stays.
     try:
-        eventually("all of it is gone", as_before, timeout=20)
+        eventually("all of it is gone", as_before)
     except AssertionError as e:
         names = ("JSEventListeners", "Nodes")
         raise AssertionError(f"{e}: {[last[n] for n in names]}, at first {[first[n] for n in names]}") from None

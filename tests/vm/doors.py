@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest import RESULTS, Disk, Initiator, clear_targets, remove_target, targetcli, wait
+from guest import INITIATOR, RESULTS, Disk, Initiator, clear_targets, remove_target, targetcli, wait
 from harness import TARGET, Config, Daemon, MiB, Pool, Volume, run
 
 #: Volumes of every door, by LUN. "other" lies in another pool, in the copy domain of the first.
@@ -82,6 +82,14 @@ def backstore(v: Volume, *options: str, name: str | None = None) -> str:
     return f"/backstores/user:array create name={name or v.name} size={v.size} cfgstring={config}{control}"
 
 
+def patient_acl(tpg: str) -> list[str]:
+    """Return the commands that make LIO wait for a write's data for as long as it can.
+
+    A guest that stands still for its default, 3 s, would lose the session.
+    """
+    return [f"{tpg}/acls create {INITIATOR}", f"{tpg}/acls/{INITIATOR} set attribute dataout_timeout=60"]
+
+
 @contextmanager
 def exported(names: Sequence[str]) -> Iterator[None]:
     """Export backstores by the kernel's iSCSI target, the first as LUN 0."""
@@ -90,6 +98,7 @@ def exported(names: Sequence[str]) -> Iterator[None]:
         f"/iscsi create {LIO_TARGET}",
         *[f"{tpg}/luns create /backstores/user:array/{n} lun={i}" for i, n in enumerate(names)],
         f"{tpg} set attribute authentication=0 generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1",
+        *patient_acl(tpg),
     )
     try:
         yield

@@ -34,6 +34,8 @@ SEED = int(os.environ.get("ARRAYSIM_SEED", "0")) or random.SystemRandom().randra
 
 
 CREATE = f"/backstores/user:hostcache create name=cached size={SIZE} cfgstring=0"
+#: A start of the cache may take longer than the kernel's 30 s.
+PATIENT = "/backstores/user:hostcache/cached set attribute cmd_time_out=300"
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_xfs_on_a_cached_disk_with_offloads_beneath(below: Daemon, folder: Path)
     """What the array copies and zeroes is what the host last wrote, though that was on flash only."""
     with (
         local(below, "write_back", 96 * MiB) as cache,
-        looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,),
+        looped(NAA, ["cached"], CREATE, PATIENT, subtype="hostcache") as (disk,),
     ):
         assert cache.stats()["effective_policy"] == "write_back"
         # mkfs writes to the first half only; the clone goes to the second.
@@ -119,7 +121,7 @@ def test_kills_under_xfs_on_a_cached_disk(below: Daemon, folder: Path) -> None:
     print(f"seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
     with (
         local(below, "write_back", 64 * MiB) as cache,
-        looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,),
+        looped(NAA, ["cached"], CREATE, PATIENT, subtype="hostcache") as (disk,),
     ):
         run(["mkfs.xfs", "-q", "-f", "-d", f"size={HALF}", disk.sd], timeout=240)
         with mounted(disk.sd, folder):
@@ -179,7 +181,7 @@ def test_offloads_over_dirty_data(below: Daemon) -> None:
 
     with (
         local(below, "write_back", 160 * MiB) as cache,
-        looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,),
+        looped(NAA, ["cached"], CREATE, PATIENT, subtype="hostcache") as (disk,),
     ):
         # Old data, which is below and still warm: nobody may see it again.
         for at in (source, target, zeroed):
@@ -244,7 +246,7 @@ def test_reads_from_flash_spare_the_arrays_latency(lio: None) -> None:
     plain = array.command
     array.command = lambda: [*plain(), "--profile", "svc"]  # type: ignore[method-assign]
     with array, local(array, "off", 64 * MiB) as cache:
-        with looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,):
+        with looped(NAA, ["cached"], CREATE, PATIENT, subtype="hostcache") as (disk,):
             fill(disk.sd, size)
             # What was just written is in the array's memory. Its end destages that, and its start has none of it:
             # each read comes from a disk behind the array.

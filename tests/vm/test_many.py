@@ -48,6 +48,7 @@ def make(i: int) -> None:
     store.mkdir(parents=True)
     (store / "control").write_text(f"dev_config=array/p0/lot{i},dev_size=16777216")
     (store / "enable").write_text("1")
+    (store / "attrib" / "cmd_time_out").write_text("300")  # a start may take longer than 30 s
     lun = TPG / "lun" / f"lun_{i}"
     lun.mkdir()
     (lun / "store").symlink_to(store)

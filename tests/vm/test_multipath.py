@@ -26,7 +26,7 @@ defaults {
     polling_interval 1
     max_polling_interval 1
     checker_timeout 30
-    uxsock_timeout 60000
+    uxsock_timeout 300000
     no_path_retry queue
     reservation_key file
     prkeys_file /etc/multipath/prkeys
@@ -182,7 +182,7 @@ def verified_load(device: str) -> AbstractContextManager[None]:
 
 def test_one_device_of_two_ports(paths: Paths) -> None:
     """Both paths have a priority by ALUA, and each says which port and group it is."""
-    text = run(["multipath", "-ll"]).stdout
+    text = run(["multipath", "-ll"], timeout=330).stdout
     (RESULTS / "multipath.txt").write_text(text)
     assert "hwhandler='1 alua'" in text and text.count("prio=50") >= 1, text
     for n, disk in enumerate(paths.disks, 1):
@@ -201,7 +201,10 @@ def test_failover_by_command(array: Daemon, paths: Paths) -> None:
         paths.await_states("^active ready", "ghost|failed|faulty")
         array.cli("port", "set", "2", "non-optimized")
         paths.await_states("^active ready", "^active ready")
-    wait("priorities", lambda: {"prio=50", "prio=10"} <= set(re.findall(r"prio=\d+", run(["multipath", "-ll"]).stdout)))
+    wait(
+        "priorities",
+        lambda: {"prio=50", "prio=10"} <= set(re.findall(r"prio=\d+", run(["multipath", "-ll"], timeout=330).stdout)),
+    )
     array.cli("port", "set", "2", "optimized")
 
 

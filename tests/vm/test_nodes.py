@@ -80,7 +80,7 @@ def paths(nodes: Nodes, initiator: Initiator) -> Iterator[Paths]:
 
 def priorities() -> list[int]:
     """Return the priorities of the path groups, in the order of multipath -ll."""
-    return [int(n) for n in re.findall(r"prio=(\d+)", run(["multipath", "-ll"]).stdout)]
+    return [int(n) for n in re.findall(r"prio=(\d+)", run(["multipath", "-ll"], timeout=330).stdout)]
 
 
 def test_the_owner_is_preferred(paths: Paths) -> None:
@@ -93,7 +93,7 @@ def test_the_owner_is_preferred(paths: Paths) -> None:
     ]
 
     def text() -> str:
-        said = run(["multipath", "-ll"]).stdout
+        said = run(["multipath", "-ll"], timeout=330).stdout
         (RESULTS / "multipath.txt").write_text(said)
         return said
 
@@ -129,17 +129,17 @@ def test_load_on_the_forwarding_path(nodes: Nodes, paths: Paths) -> None:
 
     before, owner = written(), paths.disks[0]
     with verified_load(paths.device):
-        run(["multipathd", "fail", "path", owner.sd.removeprefix("/dev/")])
+        run(["multipathd", "fail", "path", owner.sd.removeprefix("/dev/")], timeout=330)
         wait(
             "writes by the other node",
             lambda: nodes.other.metrics().sum("link_bytes_total", direction="write") > before,
         )
-    run(["multipathd", "reinstate", "path", owner.sd.removeprefix("/dev/")])
+    run(["multipathd", "reinstate", "path", owner.sd.removeprefix("/dev/")], timeout=330)
 
 
 def used(paths: Paths) -> str:
     """Return the disk that dm-multipath uses: the one in the active group of paths."""
-    found = re.search(r"status=active\n\W*\d+:\d+:\d+:\d+ (\w+)", run(["multipath", "-ll"]).stdout)
+    found = re.search(r"status=active\n\W*\d+:\d+:\d+:\d+ (\w+)", run(["multipath", "-ll"], timeout=330).stdout)
     return f"/dev/{found[1]}" if found else ""
 
 

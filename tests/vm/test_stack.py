@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doors import patient_acl
 from guest import LIO_RESET, Disk, Initiator, KernelLog, clear_targets, mounted, remove_target, targetcli, wait
 from harness import MiB, run
 from load import VERIFIED, Load, on_disk
@@ -111,6 +112,7 @@ def configured(lio: None) -> Iterator[str]:
         f"/iscsi create {TARGET}",
         f"{tpg}/luns create /backstores/fileio/disk",
         f"{tpg} set attribute authentication=0 generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1",
+        *patient_acl(tpg),
     )
     # What it lists ends where it tells of its first work.
     yield said.stdout.partition("Created fileio")[0]
