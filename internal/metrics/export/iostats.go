@@ -109,8 +109,8 @@ func (w *IOStats) Write(s *metrics.Snapshot) error {
 			w.observe(p, s.Time)
 		}
 	}
-	w.last = s.Time
-	if w.due != math.MinInt64 && s.Time < w.due {
+	back := s.Time < w.last // somebody set the clock back, and what is due is far away
+	if w.last = s.Time; w.due != math.MinInt64 && s.Time < w.due && !back {
 		return nil
 	}
 	w.due = s.Time + int64(w.opt.Interval)

@@ -252,6 +252,23 @@ func TestIOStatsKeepsSixteen(t *testing.T) {
 	}
 }
 
+// TestIOStatsGoOnBehindTheClock: a clock that is set back ends the sets for no time.
+func TestIOStatsGoOnBehindTheClock(t *testing.T) {
+	for _, interval := range []time.Duration{0, 10 * time.Second} {
+		dir := t.TempDir()
+		w, err := NewIOStats(dir, IOStatsOptions{Interval: interval})
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeAll(t, w, 5000, 5002)
+		writeAll(t, w, 1000, 1002)
+		want := map[time.Duration]int{0: 4, 10 * time.Second: 2}[interval]
+		if got, err := filepath.Glob(filepath.Join(dir, "Nv_stats_*")); err != nil || len(got) != want {
+			t.Errorf("an interval of %v: %d sets, want %d, %v", interval, len(got), want, err)
+		}
+	}
+}
+
 // TestListingsAreReplaced: who reads what the numbers mean reads all of it, or all of the one before.
 func TestListingsAreReplaced(t *testing.T) {
 	dir := t.TempDir()

@@ -3,8 +3,11 @@ package export
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -16,12 +19,14 @@ const RollingFiles = "counters-????????T??????.???Z.parquet"
 // Rolling writes snapshots to Parquet files of a folder, PerFile to each: the table that
 // NewParquet describes. A file is called counters-TIME.parquet by the UTC time of its first
 // snapshot; until it is complete its name ends in .part, because a Parquet file without its end
-// cannot be read. Of complete files the newest are kept, those of earlier runs in the folder
-// included. It is not safe for concurrent use.
+// cannot be read. Of complete files the last ones are kept, those of earlier runs in the folder
+// included: these go first, whatever the clock was when they were written. It is not safe for
+// concurrent use.
 type Rolling struct {
 	dir     string
 	perFile int
 	keep    int
+	done    []string // names of complete files: of earlier runs in their order, then as they were completed
 	n       int
 	file    *os.File
 	table   SnapshotWriter
@@ -35,7 +40,17 @@ func NewRolling(dir string, perFile, keep int) (*Rolling, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("the counters cannot be recorded: %w; name another folder", err)
 	}
-	return &Rolling{dir: dir, perFile: max(perFile, 1), keep: keep}, nil
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the counters cannot be recorded: %w; name another folder", err)
+	}
+	r := &Rolling{dir: dir, perFile: max(perFile, 1), keep: keep}
+	for _, f := range files {
+		if ok, _ := filepath.Match(RollingFiles, f.Name()); ok {
+			r.done = append(r.done, f.Name())
+		}
+	}
+	return r, nil
 }
 
 // Write implements SnapshotWriter.
@@ -64,35 +79,25 @@ func (r *Rolling) Close() error {
 	}
 	f := r.file
 	r.file = nil
-	if err := errors.Join(r.table.Close(), f.Close()); err != nil {
+	if err := errors.Join(r.table.Close(), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("the counters cannot be recorded: %w", err)
 	}
-	part := f.Name()
-	if err := os.Rename(part, part[:len(part)-len(".part")]); err != nil {
+	name := strings.TrimSuffix(f.Name(), ".part")
+	if err := os.Rename(f.Name(), name); err != nil {
 		return fmt.Errorf("the counters cannot be recorded: %w", err)
 	}
+	name = filepath.Base(name)
+	r.done = append(slices.DeleteFunc(r.done, func(n string) bool { return n == name }), name)
 	return r.forget()
 }
 
-// forget deletes the oldest complete files beyond those that are kept. Names sort by time.
+// forget deletes the first complete files beyond those that are kept.
 func (r *Rolling) forget() error {
-	if r.keep <= 0 {
-		return nil
-	}
-	files, err := os.ReadDir(r.dir)
-	if err != nil {
-		return fmt.Errorf("the counters cannot be recorded: %w", err)
-	}
-	var complete []string
-	for _, f := range files {
-		if ok, _ := filepath.Match(RollingFiles, f.Name()); ok {
-			complete = append(complete, f.Name())
-		}
-	}
-	for _, name := range complete[:max(len(complete)-r.keep, 0)] {
-		if err := os.Remove(filepath.Join(r.dir, name)); err != nil {
+	for r.keep > 0 && len(r.done) > r.keep {
+		if err := os.Remove(filepath.Join(r.dir, r.done[0])); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("old counters cannot be deleted: %w", err)
 		}
+		r.done = slices.Delete(r.done, 0, 1)
 	}
 	return nil
 }

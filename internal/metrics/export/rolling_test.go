@@ -113,6 +113,31 @@ func TestRollingForgets(t *testing.T) {
 	}
 }
 
+// TestRollingKeepsWhatIsNew: files of a clock that was ahead go first, and not what has just been recorded.
+func TestRollingKeepsWhatIsNew(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"counters-20270101T000000.000Z.parquet", "counters-20270101T000001.000Z.parquet"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := NewRolling(dir, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		var s metrics.Snapshot
+		s.Take(time.Date(2026, 1, 1, 12, 0, i, 0, time.UTC).UnixNano(), &sync.Mutex{}, emitOne{})
+		if err := r.Write(&s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(got) != 2 || filepath.Base(got[0]) != "counters-20260101T120000.000Z.parquet" || filepath.Base(got[1]) != "counters-20260101T120001.000Z.parquet" {
+		t.Errorf("there are %q, %v", got, err)
+	}
+}
+
 type emitOne struct{}
 
 func (emitOne) Emit(e metrics.Emitter) { e.Value(metrics.CacheSize, 1) }
