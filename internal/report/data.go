@@ -341,6 +341,7 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 				for _, s := range [...]Series{v.Ops[read], v.Ops[write], v.Host[read], v.Host[write], v.Time[read], v.Time[write], v.Lower} {
 					s[i] = math.NaN()
 				}
+				was = newVolumeReading("")
 			}
 			for op, now := range x.described {
 				inc, _ := increase(was.described[op], now, u.endless)
@@ -383,7 +384,7 @@ func poolSeries(name string, readings []*reading, n int, u units) *Pool {
 		}
 		if was != nil {
 			i, dt := k-1, float64(r.time-at)/1e9
-			if used, _ := increase(was.seconds, x.seconds, u.endless); !math.IsNaN(used) && x.cap > 0 {
+			if used, _ := increase(was.seconds, x.seconds, u.endless); !math.IsNaN(x.seconds) && x.cap > 0 {
 				if p.Full[i] = min(used/dt/x.cap, 1); x.cap != was.cap {
 					p.Full[i] = math.NaN() // nobody knows when the cap changed
 				}

@@ -309,6 +309,36 @@ func TestOurCountersDoNotWrap(t *testing.T) {
 }
 
 // A cap that changed in a sample does not make the partition twice as full in all of it.
+func TestFullnessOfAPoolThatBeganAnew(t *testing.T) {
+	var all []*reading
+	for i, seconds := range []float64{100, 140, 20, 60} {
+		r := newReading(int64(i) * 1e9)
+		p := r.pool("p")
+		p.cap, p.seconds, p.full, p.peak = 100, seconds, 0.1, 0.2
+		all = append(all, r)
+	}
+	if p := series("", all, units{bytes: 1, time: 1, endless: true}).Pools[0]; p.Full[0] != 0.4 || !math.IsNaN(p.Full[1]) || p.Full[2] != 0.4 {
+		t.Errorf("mean %v", p.Full)
+	}
+}
+
+// What a volume was before it began anew is nothing to compare with, also where a counter has grown beyond that.
+func TestLabelsOfAVolumeThatBeganAnew(t *testing.T) {
+	var all []*reading
+	for i, bytes := range []float64{100, 5, 6} {
+		r := newReading(int64(i) * 1e9)
+		v := r.volume("v", "p")
+		v.bytes[write] = bytes
+		v.labelled = map[string]float64{"host": 10 + 10*float64(i)}
+		v.described = map[string]float64{"unmap": 10 + 10*float64(i)}
+		all = append(all, r)
+	}
+	v := series("", all, units{bytes: 1, time: 1, endless: true}).Volumes[0]
+	if !math.IsNaN(v.Host[write][0]) || !math.IsNaN(v.Labelled["host"][0]) || v.Labelled["host"][1] != 10 || v.Described["unmap"][0] != 20 {
+		t.Errorf("hosts wrote %v; of label host %v, described %v", v.Host[write], v.Labelled, v.Described)
+	}
+}
+
 func TestFullnessWhenTheCapChanges(t *testing.T) {
 	var all []*reading
 	for i, limit := range []float64{100, 100, 50, 50} {
