@@ -172,11 +172,13 @@ func TestDetachAwaitsHold(t *testing.T) {
 // deaf is a connection whose reader nobody can call to look, while it is deaf.
 type deaf struct {
 	net.Conn
-	on atomic.Bool
+	on    atomic.Bool
+	asked atomic.Int32 // how often somebody has called meanwhile
 }
 
 func (d *deaf) SetReadDeadline(t time.Time) error {
 	if d.on.Load() {
+		d.asked.Add(1)
 		return nil
 	}
 	return d.Conn.SetReadDeadline(t)
@@ -208,7 +210,9 @@ func TestIdleReaderIsSpared(t *testing.T) {
 	cancel()
 	held := make(chan error, 1)
 	go func() { held <- r.portal.Hold(now, true) }()
-	time.Sleep(50 * time.Millisecond)
+	if !poll(func() bool { return link.asked.Load() >= 3 }) { // the first time may be before the hold's is over
+		t.Error("nobody looks at a session that is held")
+	}
 	link.on.Store(false)
 	if err := <-held; err != nil {
 		t.Fatal(err)
