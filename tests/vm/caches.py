@@ -59,6 +59,24 @@ class Cache(Daemon):
 
         wait(f"{number} peers", there)
 
+    def await_hasty_peer(self) -> None:
+        """Wait until the peer has everything, which has a short time.
+
+        If it stands still for longer while it joins it is lost, and joins when the cache starts again.
+        """
+
+        def known() -> bool:
+            state = self.report()["state"]
+            return bool(state["Peers"] or state["LostPeers"])
+
+        for _ in range(3):
+            wait("a peer that is there or lost", known)
+            if not self.report()["state"]["LostPeers"]:
+                break
+            self.stop()
+            self.start()
+        self.await_peers(1)
+
     def cleanup(self) -> None:
         """Keep the log, remove the rest."""
         with (RESULTS / f"{self.name}.log").open("a") as f:

@@ -218,7 +218,7 @@ def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout:
     with machine("below", 1, LUN) as array, machine("lender", 1, FLASH) as peer:
         options = ["--flash-size", FLASH, "--peer", f"p={peer.url()}", "--peer-timeout", f"{timeout}s"]
         with Cache(array, "write_back+1", *options) as cache:
-            cache.await_peers(1)
+            cache.await_hasty_peer()
             with initiator.session(f"127.0.0.1:{cache.port}", cache.target, 1) as session:
                 disks = session.disks()
                 settle(disks)
@@ -253,5 +253,5 @@ def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout:
                 assert state["Peers"] is None and state["LostPeers"] == ["p"]
             cache.stop()
             cache.start()
-            cache.await_peers(1)
+            cache.await_hasty_peer()
             assert cache.report()["effective_policy"] == "write_back"
