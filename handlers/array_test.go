@@ -479,6 +479,8 @@ func TestTaskManagement(t *testing.T) {
 		{"reset by PREEMPT AND ABORT", tcmu.TMRLUNResetPRO},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			defer func(d time.Duration) { fabricsWait = d }(fabricsWait)
+			fabricsWait = time.Minute // a question that has no processor for a second is no answer
 			h := newHost(t)
 			hung := &stuckHost{testHost: h}
 			l := mustOpen(t, NewArray(hung, nil), "gold/x", tcmutest.Options{})

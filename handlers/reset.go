@@ -20,7 +20,7 @@ import (
 
 // fabricsWait is how long a reset waits to hear which fabrics have the device. The kernel lets nobody
 // read the folder of a LUN that it removes, and the LUN's commands may be the ones that wait here.
-const fabricsWait = time.Second
+var fabricsWait = time.Second // tests have longer ones
 
 // reset resets the unit, now or behind the commands that the kernel may report as GOOD. Serve's
 // goroutine calls it. Those commands are counted first: what ends while configfs is read has ended.
@@ -71,27 +71,26 @@ func (u *unit) resetNow(how scsi.TMF) {
 // onlyISCSI tells whether it is known that no fabric but the kernel's iSCSI target has the device. Who has it the kernel has just
 // shown, by the reset. Serve's goroutine calls it.
 func (u *unit) onlyISCSI() bool {
-	if u.asked == nil {
-		answer := make(chan bool, 1)
-		u.asked = answer
-		go func() {
-			others, err := u.dev.OtherFabrics("iscsi")
-			answer <- err == nil && len(others) == 0
-		}()
-		timer := time.NewTimer(fabricsWait)
-		defer timer.Stop()
+	if u.asked != nil {
 		select {
-		case only := <-answer:
-			u.asked = nil
-			return only
-		case <-timer.C:
+		case <-u.asked: // for an earlier reset: another fabric may have got the device since
+		default: // one question is enough to wait for a folder that nobody may read
+			return false
 		}
 	}
+	answer := make(chan bool, 1)
+	u.asked = answer
+	go func() {
+		others, err := u.dev.OtherFabrics("iscsi")
+		answer <- err == nil && len(others) == 0
+	}()
+	timer := time.NewTimer(fabricsWait)
+	defer timer.Stop()
 	select {
-	case only := <-u.asked:
+	case only := <-answer:
 		u.asked = nil
 		return only
-	default: // one question is enough to wait for a folder that nobody may read
+	case <-timer.C:
 		return false
 	}
 }
@@ -99,10 +98,13 @@ func (u *unit) onlyISCSI() bool {
 // arrive counts a command that the array has again, for its flush. The executor is held.
 func (u *unit) arrive(x *command) { u.running[u.place(x)]++ }
 
-// depart counts a command that has ended, and tells whether a deferred reset comes now. The executor is
-// held.
+// depart counts a command that has ended, and tells whether a deferred reset comes now: behind the last command of its generation,
+// though commands before these may still run, for the kernel waits for those of each reset alone. The executor is held.
 func (u *unit) depart(x *command) (due bool) {
-	for u.running[u.place(x)]--; len(u.running) > 1 && u.running[0] == 0; due = true {
+	p := u.place(x)
+	u.running[p]--
+	due = p < len(u.running)-1 && u.running[p] == 0
+	for len(u.running) > 1 && u.running[0] == 0 {
 		u.running = slices.Delete(u.running, 0, 1)
 		u.oldest++
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -131,5 +132,66 @@ func TestResetBehindFlush(t *testing.T) {
 		t.Errorf("commands in progress: %v from generation %d on", u.running, u.oldest)
 	}
 	h.exec.Unlock()
+	l.close()
+}
+
+// TestLateAnswer: what configfs had to say when an earlier reset asked is no answer to a later one.
+func TestLateAnswer(t *testing.T) {
+	defer func(d time.Duration) { fabricsWait = d }(fabricsWait)
+	fabricsWait = time.Minute
+	h := &stuckHost{testHost: newHost(t)}
+	a := NewArray(h, nil)
+	late := make(chan bool, 1)
+	late <- true // of a time when iSCSI alone had the device
+	l := mustOpen(t, a, "gold/x", tcmutest.Options{OtherFabrics: func() ([]string, error) { return []string{"loopback"}, nil }})
+	a.domainsOf("gold")[0].units[0].asked = late // Serve has nothing to do yet
+	w := l.send(cdb10(0x2A, 0, 8), make([]byte, 4096), 0)
+	h.await(t, 1)
+	if err := l.Manage(tcmu.TMRLUNReset, w.ID()); err != nil {
+		t.Fatal(err)
+	}
+	l.do(testUnitReady, nil, 0)
+	h.await(t, 1) // it has not been withdrawn
+	h.release(1)
+	if got := w.Wait(); got.Status != scsi.StatusGood {
+		t.Errorf("the write: status %#x", got.Status)
+	}
+	l.close()
+}
+
+// TestCopiesBehindAReset: a copy that came behind a reset, and that a later one gave up, is carried out, too.
+func TestCopiesBehindAReset(t *testing.T) {
+	h := &stuckHost{testHost: newHost(t)}
+	l := mustOpen(t, NewArray(h, nil), "gold/x", tcmutest.Options{OtherFabrics: func() ([]string, error) { return []string{"loopback"}, nil }})
+	name := l.naa()
+	w := l.send(cdb10(0x2A, 0, 8), make([]byte, 4096), 0)
+	h.await(t, 1)
+	if err := l.Manage(tcmu.TMRLUNReset, w.ID()); err != nil {
+		t.Fatal(err)
+	}
+	cdb, list := copyList(name, name, 0, 64, 8)
+	c := l.send(cdb, list, 0)
+	h.await(t, 2)
+	if err := l.Manage(tcmu.TMRLUNReset, c.ID()); err != nil {
+		t.Fatal(err)
+	}
+	l.do(testUnitReady, nil, 0)
+	h.release(1)
+	if got := w.Wait(); got.Status != scsi.StatusGood {
+		t.Errorf("the write: status %#x", got.Status)
+	}
+	for done := false; !done; { // a copy is several requests
+		h.exec.Lock()
+		h.opened[0].release(len(h.opened[0].held))
+		h.exec.Unlock()
+		select {
+		case <-c.Done():
+			done = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if got := c.Wait(); got.Status != scsi.StatusGood {
+		t.Errorf("the copy: status %#x, sense % x", got.Status, got.Sense[:18])
+	}
 	l.close()
 }

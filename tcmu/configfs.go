@@ -128,9 +128,9 @@ func (t tree) otherFabrics(folder, than string) ([]string, error) {
 
 // inFolders calls fn for all that the folders have whose path from dir is by names with these prefixes. What has just gone is none.
 func inFolders(dir string, fn func(e fs.DirEntry, path string) error, prefixes ...string) error {
-	entries, err := os.ReadDir(dir)
+	entries, failed := os.ReadDir(dir)
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
+		path, err := filepath.Join(dir, e.Name()), error(nil)
 		switch {
 		case len(prefixes) == 0:
 			err = fn(e, path)
@@ -141,10 +141,10 @@ func inFolders(dir string, fn func(e fs.DirEntry, path string) error, prefixes .
 			return err
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(failed, fs.ErrNotExist) {
 		return nil
 	}
-	return err
+	return failed
 }
 
 // attributes is what configfs has of a device; links of tests have it themselves.

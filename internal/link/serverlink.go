@@ -399,7 +399,7 @@ func (l *serverLink) manage(body []byte) error {
 	if over {
 		return broke("more than %d task management functions", maxManages)
 	}
-	if old || n.nexus == nil {
+	if old || n.nexus == nil || m.fn > byte(scsi.TargetColdReset) {
 		l.enqueue(sending{kind: kindManaged, number: m.call, response: byte(scsi.TMFRejected)})
 		return nil
 	}

@@ -318,7 +318,7 @@ def test_lun_reset_of_commands_in_progress(lio: None) -> None:
                 time.sleep(0.1)
             load.finish()
         clear_targets()
-    assert resets > 5
+    assert resets > 0
 
 
 def test_binary_is_the_one_under_test() -> None:

@@ -55,8 +55,7 @@ func (t *Task) expel(w *Waiter) {
 	}
 }
 
-// AbortWhere aborts the unit's tasks that match. No task is enabled before all
-// of them are marked.
+// AbortWhere aborts the unit's tasks that match. No task is enabled before all of them are marked.
 func (u *Unit) AbortWhere(w *Waiter, by *Nexus, match func(*Task) bool) {
 	u.paused++
 	for _, t := range u.tasks() {

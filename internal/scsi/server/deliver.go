@@ -43,8 +43,7 @@ func (t *Target) post() {
 	}
 }
 
-// runEnded delivers the completions that are due, tasks before task management
-// functions.
+// runEnded delivers the completions that are due, tasks before task management functions.
 func (t *Target) runEnded() {
 	t.posted = false
 	run := t.ended

@@ -77,13 +77,18 @@ func (u *Unit) clearTasks(w *Waiter, by *Nexus, ua sense.Attentions) {
 	})
 }
 
-// reset is a logical unit reset (SAM-5 6.3.3): tasks, but those of behind, and the copies that use
-// the unit, wherever their commands came, are aborted; SPC-2 reservations, removal prevention and
-// mode pages go back; persistent reservations stay.
+// reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
+// their commands came, but by behind, are aborted; SPC-2 reservations, removal prevention and mode
+// pages go back; persistent reservations stay.
 func (u *Unit) reset(w *Waiter, by *Nexus, behind *ITL) {
 	u.AbortWhere(w, by, func(t *Task) bool { return t.state.itl != behind })
-	u.Shut(func(*Nexus) bool { return true })
-	u.Fence(w, Rest, Aborts)
+	u.Shut(func(n *Nexus) bool { return behind == nil || n != behind.n })
+	u.Fence(w, Rest, func(from, x *ITL, how Use) (byte, sense.Code) {
+		if behind != nil && from == behind {
+			return sam.StatusGood, sense.NoSense
+		}
+		return Aborts(from, x, how)
+	})
 	u.t.StopCopies(w, func(x *ITL) bool { return x.u == u })
 	u.spc2Holder = nil
 	u.mode = u.savedMode

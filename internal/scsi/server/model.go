@@ -21,8 +21,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/threshold"
 )
 
-// Target is a SCSI target device: its logical units, and which of them each
-// initiator may see.
+// Target is a SCSI target device: its logical units, and which of them each initiator may see.
 type Target struct {
 	opt      Options
 	exec     block.Executor

@@ -9,8 +9,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 )
 
-// Command is one row of the dispatch table: an operation code, or one service
-// action of it.
+// Command is one row of the dispatch table: an operation code, or one service action of it.
 type Command struct {
 	Name          string
 	Op            byte

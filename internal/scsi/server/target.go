@@ -133,8 +133,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 }
 
-// Visible reports whether the initiator has any LUN here: a front end uses it to
-// answer discovery.
+// Visible reports whether the initiator has any LUN here: a front end uses it to answer discovery.
 func (t *Target) Visible(initiator string) bool {
 	return slices.ContainsFunc(t.maps.Of(initiator), func(u *Unit) bool { return u != nil })
 }
