@@ -242,7 +242,11 @@ func (f *simFlags) watch(grid []*sim.Scenario) (experiment.Attachment, error) {
 		return nil, nil
 	}
 	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, len(grid), s) }
-	var all []experiment.Attachment
+	out := &experiment.Outputs{Dir: dir, Record: f.record}
+	if err := errors.Join(experiment.CheckFolders(f.out, grid), out.Check(grid)); err != nil {
+		return nil, err
+	}
+	all := []experiment.Attachment{out.Attach}
 	if len(f.ioLog) > 0 {
 		log, err := experiment.NewIOLog(f.ioLog, dir)
 		if err != nil {
@@ -250,11 +254,7 @@ func (f *simFlags) watch(grid []*sim.Scenario) (experiment.Attachment, error) {
 		}
 		all = append(all, log.Attach)
 	}
-	out := &experiment.Outputs{Dir: dir, Record: f.record}
-	if err := errors.Join(experiment.CheckFolders(f.out, grid), out.Check(grid)); err != nil {
-		return nil, err
-	}
-	return experiment.Together(append(all, out.Attach)), nil
+	return experiment.Together(all), nil
 }
 
 // work is how the runs are carried out; end waits for their progress bars.

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/metrics/export"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/tidy"
+	"golang.org/x/sys/unix"
 )
 
 // What attachments leave in a run's folder. Until a run has ended, the folder of its statistics files is called otherwise.
@@ -24,8 +27,14 @@ const (
 	partial = ".part"
 )
 
+// seriesFile has a run's time series, without which a folder tells a report of no run.
+const seriesFile = "volumes.csv"
+
 // evidence are files that every run leaves: a folder that has them all has a run's files.
-var evidence = []string{"volumes.csv", "pools.csv", "report.txt", "result.json"}
+var evidence = []string{seriesFile, "pools.csv", "report.txt", "result.json"}
+
+// others are the further files of a run.
+var others = []string{"counters.txt", "events.log", report.HostCacheFile}
 
 // hasRun tells whether a run has left its files in a folder.
 func hasRun(dir string) bool {
@@ -44,7 +53,8 @@ type Outputs struct {
 	Record time.Duration
 }
 
-// Check refuses folders with files of others that a recording would replace. Runs whose folders have been checked may begin.
+// Check refuses folders in which runs would replace what no run has left there, or stand beside counters that a report would take for
+// theirs. Runs whose folders have been checked may begin.
 func (o *Outputs) Check(grid []*sim.Scenario) error {
 	for _, s := range grid {
 		if err := o.check(o.Dir(s)); err != nil {
@@ -55,37 +65,62 @@ func (o *Outputs) Check(grid []*sim.Scenario) error {
 }
 
 func (o *Outputs) check(dir string) error {
-	if o.Record <= 0 {
-		return nil
+	refused := func(name, why string) error {
+		return fmt.Errorf("output: %s %s; move it elsewhere, or give another --out", filepath.Join(dir, name), why)
 	}
-	if !hasRun(dir) {
-		for _, name := range []string{tableFile, esxtopFile} {
-			if path := filepath.Join(dir, name); exists(path) {
-				return fmt.Errorf("output: no run that ended has left %s; remove it, or give another --out", path)
-			}
+	ran := hasRun(dir)
+	for _, name := range slices.Concat(evidence, others, []string{tableFile, esxtopFile}) {
+		st, err := os.Lstat(filepath.Join(dir, name))
+		switch {
+		case err != nil:
+		case !st.Mode().IsRegular():
+			return refused(name, "is not a plain file")
+		case !ran && (name != esxtopFile || o.Record > 0):
+			return refused(name, "is not of a run that came to its end")
 		}
 	}
-	if o.Record < time.Second {
-		return nil
+	table, top := exists(filepath.Join(dir, tableFile)), exists(filepath.Join(dir, esxtopFile))
+	switch { // a recording leaves both, and the first of them first
+	case table && !top:
+		return refused(tableFile, "is not of the run that was here")
+	case top && !table && o.Record > 0:
+		return refused(esxtopFile, "is not of the run that was here")
 	}
-	return othersStatistics(dir)
+	recorded, err := filepath.Glob(filepath.Join(globbed.Replace(dir), export.RollingFiles))
+	if err != nil {
+		return err
+	}
+	if len(recorded) > 0 {
+		return refused(filepath.Base(recorded[0]), "would be read as this run's")
+	}
+	if exists(filepath.Join(dir, "counters.csv")) {
+		return refused("counters.csv", "would be read as this run's")
+	}
+	return othersStatistics(dir, ran)
 }
 
+// globbed escapes what filepath.Glob takes for a pattern.
+var globbed = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
+
 // Attach begins the run's recording. Done writes the files of a run that is to keep them, when that has ended. Of an earlier run in
-// the folder, what a report reads goes first, for it would be read as this one's: a folder never has recordings of one run beside the
-// report of another, wherever the process ends.
+// the folder, what a report reads goes before the first of them has its name, and what it reads of this one comes last: wherever the
+// process ends, a folder has the counters and series of one run, or none. Until done nobody else's run begins in the folder.
 func (o *Outputs) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
 	dir := o.Dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	if err := o.check(dir); err != nil {
+	lock, err := lockFolder(dir)
+	if err != nil {
 		return nil, err
+	}
+	if err := o.check(dir); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	rec := &recording{}
 	if o.Record > 0 {
 		if rec, err = record(dir, o.Record, r); err != nil {
-			return nil, fmt.Errorf("output: %w", err)
+			return nil, errors.Join(fmt.Errorf("output: %w", err), lock.Close())
 		}
 	}
 	return func(keep bool) error {
@@ -93,66 +128,97 @@ func (o *Outputs) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) erro
 		if err == nil && keep {
 			err = replaceRun(dir, r.Output())
 		}
-		if err != nil || !keep { // the files of a run before stay as they are
+		if err != nil || !keep {
 			err = errors.Join(err, rec.abort())
 		} else {
 			err = rec.commit()
 		}
-		if err != nil {
+		if err = errors.Join(err, lock.Close()); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
 		return nil
 	}, nil
 }
 
-// replaceRun writes the files of a run, the one that says what came out last, and removes an earlier run's counters.
-func replaceRun(dir string, files map[string][]byte) error {
-	if err := forget(dir, files[report.HostCacheFile] != nil); err != nil {
+// lockFolder keeps other runs from a folder, where its file system has locks.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errors.Join(fmt.Errorf("output: another run writes into %s; wait for its end, or give another --out", dir), f.Close())
+	}
+	return f, nil
+}
+
+// replaceRun puts a run's files in the place of an earlier one's. All are written before the first is replaced: where there is no room
+// for them, those of the earlier run stay.
+func replaceRun(dir string, files map[string][]byte) (err error) {
+	rank := func(name string) int { return slices.Index([]string{seriesFile, report.HostCacheFile}, name) }
+	names := slices.SortedFunc(maps.Keys(files), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) // what a report looks for comes last
+	})
+	var outs []*tidy.Output
+	defer func() {
+		for _, out := range outs {
+			err = errors.Join(err, out.Abort())
+		}
+	}()
+	for _, name := range names {
+		out, err := tidy.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		outs = append(outs, out)
+		if _, err := out.Write(files[name]); err != nil {
+			return err
+		}
+	}
+	if err := forget(dir); err != nil {
 		return err
 	}
-	last := evidence[len(evidence)-1]
-	names := slices.Sorted(maps.Keys(files))
-	names = append(slices.DeleteFunc(names, func(n string) bool { return n == last }), last)
-	for _, name := range names {
-		if err := tidy.ReplaceBytes(filepath.Join(dir, name), files[name]); err != nil {
+	for len(outs) > 0 {
+		out := outs[0]
+		outs = outs[1:]
+		if err := out.Commit(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forget removes what a report reads of an earlier run from its folder, host caches unless they are replaced, and nothing that a run
-// does not leave. Logs of I/Os stay: a replay may be reading them.
-func forget(dir string, caches bool) error {
+// forget removes what a report reads of an earlier run from its folder, and nothing that a run does not leave; its series, without
+// which there is none, last. Logs of I/Os stay: a replay may be reading them.
+func forget(dir string) error {
 	if !hasRun(dir) {
 		return nil
 	}
-	var errs []error
-	if !caches {
-		errs = append(errs, gone(os.Remove(filepath.Join(dir, report.HostCacheFile))))
+	errs := []error{forgetStatistics(filepath.Join(dir, iostatsFolder))}
+	for _, name := range []string{tableFile, esxtopFile, report.HostCacheFile, seriesFile} {
+		errs = append(errs, gone(os.Remove(filepath.Join(dir, name))))
 	}
-	table, top := filepath.Join(dir, tableFile), filepath.Join(dir, esxtopFile)
-	if exists(table) && exists(top) { // a recording leaves both
-		errs = append(errs, os.Remove(top), os.Remove(table))
-	}
-	return errors.Join(append(errs, forgetStatistics(filepath.Join(dir, iostatsFolder)))...)
+	return errors.Join(errs...)
 }
 
 // othersStatistics is an error where a folder has statistics files that no run has left there.
-func othersStatistics(dir string) error {
+func othersStatistics(dir string, ran bool) error {
 	at := filepath.Join(dir, iostatsFolder)
-	if st, err := os.Lstat(at); err == nil && !st.IsDir() {
-		return fmt.Errorf("output: %s is not a folder, which statistics files need; give another --out", at)
+	st, err := os.Lstat(at)
+	if err != nil {
+		return nil // where the folder cannot be read, nothing can be made in it, and that says why
+	}
+	if !st.IsDir() {
+		return fmt.Errorf("output: %s is not a folder; move it elsewhere, or give another --out", at)
 	}
 	files, err := os.ReadDir(at)
 	if err != nil {
-		return gone(err)
+		return fmt.Errorf("output: %w", err)
 	}
-	ran := hasRun(dir)
 	if slices.ContainsFunc(files, func(f fs.DirEntry) bool {
 		return isStatistics(f.Name()) && !(ran && isRunsSet(f.Name())) && !isList(f.Name())
 	}) {
-		return fmt.Errorf("output: %s has statistics files of others, or of a run that was cut off; remove it, or give another --out", at)
+		return fmt.Errorf("output: %s has statistics files that are not of a run that came to its end; move it elsewhere, or give another --out", at)
 	}
 	return nil
 }
@@ -179,21 +245,16 @@ func isRunsSet(name string) bool {
 // isList tells whether a file belongs to all sets of a folder.
 func isList(name string) bool { return name == "lsvdisk" || name == "lsmdiskgrp" }
 
-// forgetStatistics removes a run's statistics files from a folder, and the folder if there is nothing else in it. The sets of an
-// array stay, with the lists that belong to them.
+// forgetStatistics removes a run's statistics files from a folder, and the folder if there is nothing else in it.
 func forgetStatistics(dir string) error {
-	if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
-		return gone(err)
-	}
 	files, err := os.ReadDir(dir)
 	if err != nil {
-		return err
+		return gone(err)
 	}
-	others := slices.ContainsFunc(files, func(f fs.DirEntry) bool { return isStatistics(f.Name()) && !isRunsSet(f.Name()) && !isList(f.Name()) })
 	left := 0
 	var errs []error
 	for _, f := range files {
-		if isRunsSet(f.Name()) || isList(f.Name()) && !others {
+		if isRunsSet(f.Name()) || isList(f.Name()) {
 			errs = append(errs, os.Remove(filepath.Join(dir, f.Name())))
 			continue
 		}

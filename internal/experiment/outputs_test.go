@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -97,56 +98,106 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 	if err := CheckFolders(filepath.Dir(dir), grid); err != nil {
 		t.Errorf("two cases elsewhere: %v", err)
 	}
-	refused := func(dir, why string) {
-		t.Helper()
-		out := &Outputs{Record: time.Second, Dir: func(*sim.Scenario) string { return dir }}
-		if err := out.Check([]*sim.Scenario{{}}); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("a recording in a folder with files of others: %v", err)
+}
+
+// TestFoldersOfOthers: where files are that no run has left, and that a run would replace or a report take for the run's, none begins.
+func TestFoldersOfOthers(t *testing.T) {
+	out := func(dir string, record time.Duration) *Outputs {
+		return &Outputs{Record: record, Dir: func(*sim.Scenario) string { return dir }}
+	}
+	file := func(path ...string) func(dir string) error {
+		return func(dir string) error {
+			at := filepath.Join(append([]string{dir}, path...)...)
+			return errors.Join(os.MkdirAll(filepath.Dir(at), 0o777), os.WriteFile(at, nil, 0o666))
 		}
 	}
-	// A folder in which no run was keeps what has such a name.
-	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "counters.parquet"), nil, 0o666); err != nil {
-		t.Fatal(err)
+	link := func(name string) func(dir string) error {
+		return func(dir string) error {
+			at := filepath.Join(dir, name)
+			return errors.Join(os.RemoveAll(at), os.Symlink(filepath.Join(dir, "elsewhere"), at))
+		}
 	}
-	refused(other, "no run that ended has left")
-	if got := leaves(t, other, 0, false, "one"); !slices.Contains(got, "counters.parquet") {
-		t.Errorf("in a folder of others there are %q", got)
-	}
-	// Statistics of others are no run's to replace.
-	foreign := t.TempDir()
-	set := filepath.Join(foreign, "iostats", "Nv_stats_78G01A6-1_261130_120000")
-	if err := errors.Join(os.Mkdir(filepath.Dir(set), 0o777), os.WriteFile(set, nil, 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	refused(foreign, "has statistics files of others")
-	if _, err := os.Stat(set); err != nil {
-		t.Error(err)
-	}
-	// Nor beside the files of a run: there the run's own go, and those of others stay with their lists.
-	if got := leaves(t, foreign, 0, false, "one"); !slices.Contains(got, "iostats/"+filepath.Base(set)) {
-		t.Errorf("beside statistics of others a run leaves %q", got)
-	}
-	for _, name := range []string{"lsvdisk", "Nv_stats_000000_260101_000001"} {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(set), name), nil, 0o666); err != nil {
+	const never = time.Duration(-1)
+	for _, row := range []struct {
+		name     string
+		ran      time.Duration // a run was here, recorded at this interval; never: none
+		make     func(dir string) error
+		recorded bool // it only keeps a recorded run away
+		want     string
+	}{
+		{"a table", never, file(tableFile), false, "not of a run that came to its end"},
+		{"a capture of esxtop", never, file(esxtopFile), true, "not of a run that came to its end"},
+		{"a report", never, file("report.txt"), false, "not of a run that came to its end"},
+		{"statistics of an array", never, file(iostatsFolder, "Nv_stats_78G01A6-1_261130_120000"), false, "statistics files that are not of a run"},
+		{"statistics of a run that was cut off", never, file(iostatsFolder, "Nv_stats_000000_260101_000001"), false, "statistics files that are not of a run"},
+		{"a table beside a run", 0, file(tableFile), false, "not of the run that was here"},
+		{"a capture beside a run", 0, file(esxtopFile), true, "not of the run that was here"},
+		{"a table whose capture was removed", time.Second, func(dir string) error { return os.Remove(filepath.Join(dir, esxtopFile)) }, false, "not of the run that was here"},
+		{"a report that was removed", time.Second, func(dir string) error { return os.Remove(filepath.Join(dir, "report.txt")) }, false, "not of a run that came to its end"},
+		{"statistics of an array beside a run's", time.Second, file(iostatsFolder, "Nv_stats_78G01A6-1_261130_120000"), false, "statistics files that are not of a run"},
+		{"an exported table", 0, file("counters.csv"), false, "would be read as this run's"},
+		{"a recording of a daemon", 0, file("counters-20261130T120000.000Z.parquet"), false, "would be read as this run's"},
+		{"a link to a table", time.Second, link(tableFile), false, "is not a plain file"},
+		{"a link to statistics", 0, link(iostatsFolder), false, "is not a folder"},
+	} {
+		dir := filepath.Join(t.TempDir(), "out[1]")
+		if row.ran != never {
+			leaves(t, dir, row.ran, false, "one")
+		} else if err := os.Mkdir(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
+		if err := out(dir, time.Second).Check([]*sim.Scenario{{}}); err != nil {
+			t.Fatalf("%s: before it is there: %v", row.name, err)
+		}
+		if err := row.make(dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range []time.Duration{0, time.Millisecond, time.Second} {
+			err := out(dir, record).Check([]*sim.Scenario{{}})
+			if row.recorded && record == 0 {
+				if err != nil {
+					t.Errorf("%s keeps a run away: %v", row.name, err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "give another --out") {
+				t.Errorf("%s, recorded every %v: %v", row.name, record, err)
+			}
+		}
 	}
-	refused(foreign, "has statistics files of others")
-	got = slices.DeleteFunc(leaves(t, foreign, 0, false, "one"), func(f string) bool { return !strings.HasPrefix(f, "iostats") })
-	if !slices.Equal(got, []string{"iostats/" + filepath.Base(set), "iostats/lsvdisk"}) {
-		t.Errorf("of the statistics of a run and of others there are %q", got)
-	}
-	// What a link leads to is not the run's.
-	linked := t.TempDir()
-	mine := filepath.Join(t.TempDir(), "Nv_stats_000000_260101_000001")
-	leaves(t, linked, 0, false, "one")
-	if err := errors.Join(os.WriteFile(mine, nil, 0o666), os.Symlink(filepath.Dir(mine), filepath.Join(linked, "iostats"))); err != nil {
+	dir := t.TempDir()
+	done, err := out(dir, 0).Attach(nil, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	leaves(t, linked, 0, false, "one")
-	if _, err := os.Stat(mine); err != nil {
+	if _, err := out(dir, 0).Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "another run writes into") {
+		t.Errorf("two runs at a time: %v", err)
+	}
+	if err := done(false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoRoomForARun: where a run's files cannot be written, those of the earlier run stay.
+func TestNoRoomForARun(t *testing.T) {
+	dir := t.TempDir()
+	before := leaves(t, dir, time.Second, false, "one")
+	text, err := os.ReadFile(filepath.Join(dir, "report.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := filepath.Join(dir, seriesFile)
+	if err := errors.Join(os.Remove(series), os.Mkdir(series, 0o777)); err != nil { // no file can be made there
+		t.Fatal(err)
+	}
+	if err := replaceRun(dir, map[string][]byte{"report.txt": []byte("new"), "result.json": []byte("{}"), seriesFile: nil}); err == nil {
+		t.Fatal("a folder was replaced by a file")
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "report.txt")); err != nil || string(got) != string(text) {
+		t.Errorf("the report is another one, %v", err)
+	}
+	for _, name := range before {
+		if !exists(filepath.Join(dir, name)) {
+			t.Errorf("%s has gone", name)
+		}
 	}
 }
 
@@ -178,5 +229,10 @@ func TestOutputsOfEachRun(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("the scenario has one case")
+	}
+	// The folder stands for its runs, and has no counters itself.
+	runs, err := report.LoadRuns(t.Context(), dir, report.Options{})
+	if err != nil || len(runs) != len(grid) {
+		t.Errorf("a report of the folder has %d runs, %v", len(runs), err)
 	}
 }

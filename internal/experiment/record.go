@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -35,6 +37,18 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 			err = errors.Join(err, c.abort())
 		}
 	}()
+	leftovers, err := filepath.Glob(filepath.Join(globbed.Replace(dir), "*.????????"+partial))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range leftovers { // of a run that was killed: this one has the folder for itself
+		name := strings.TrimSuffix(filepath.Base(path), partial)
+		if name = name[:len(name)-len(".????????")]; name == tableFile || name == esxtopFile {
+			if err := gone(os.Remove(path)); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, name := range []string{tableFile, esxtopFile} {
 		f, err := tidy.Create(filepath.Join(dir, name))
 		if err != nil {
@@ -45,7 +59,7 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 	c.writers = []export.SnapshotWriter{export.NewParquet(c.files[0]), export.NewESXTop(c.files[1], "")}
 	if interval >= time.Second {
 		c.statistics = filepath.Join(dir, iostatsFolder)
-		if err := os.RemoveAll(c.statistics + partial); err != nil { // of a run that was killed
+		if err := os.RemoveAll(c.statistics + partial); err != nil { // the same
 			return nil, err
 		}
 		// All files of a run are kept: nobody fetches them while it goes on.
@@ -69,17 +83,20 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 
 // end completes the files. Commit or abort follows.
 func (c *recording) end() error {
-	errs := []error{c.failed}
+	var errs []error
 	for _, w := range c.writers {
 		errs = append(errs, w.Close())
+	}
+	if c.failed != nil {
+		return c.failed // what Close says follows from it
 	}
 	return errors.Join(errs...)
 }
 
-// commit gives the files their names.
+// commit gives the files their names, the table last: with it alone there is a recording.
 func (c *recording) commit() error {
 	var errs []error
-	for _, f := range c.files {
+	for _, f := range slices.Backward(c.files) {
 		errs = append(errs, f.Commit())
 	}
 	if c.statistics != "" {

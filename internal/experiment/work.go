@@ -79,6 +79,10 @@ func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // it has not begun
+		r.Finish()
+		return nil, nil
+	}
 	if w.Attach != nil {
 		done, failed := w.Attach(s, r)
 		if failed != nil {

@@ -237,8 +237,8 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	var files, json []string
 	side := map[string]string{}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() && path != dir && strings.HasSuffix(path, ".part") {
-			return fs.SkipDir // of a run that was cut off
+		if err == nil && e.IsDir() && path != dir && (strings.HasSuffix(path, ".part") || exists(filepath.Join(path, simVolumes))) {
+			return fs.SkipDir // of a run that was cut off, or of another one
 		}
 		if err != nil || e.IsDir() {
 			return err

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -244,10 +245,7 @@ func (w *IOStats) file(kind string, t time.Time, inner []element) error {
 	if err != nil {
 		return err
 	}
-	list := w.list[kind]
-	if len(list) == 0 || list[len(list)-1] != name {
-		list = append(list, name)
-	}
+	list := append(slices.DeleteFunc(w.list[kind], func(n string) bool { return n == name }), name)
 	for ; len(list) > w.opt.Keep; list = list[1:] {
 		if err := os.Remove(list[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +28,7 @@ type Rolling struct {
 	perFile int
 	keep    int
 	done    []string // names of complete files: of earlier runs in their order, then as they were completed
+	began   bool
 	n       int
 	file    *os.File
 	table   SnapshotWriter
@@ -62,6 +64,10 @@ func (r *Rolling) Write(s *metrics.Snapshot) error {
 			return fmt.Errorf("the counters cannot be recorded: %w", err)
 		}
 		r.file, r.table, r.n = f, NewParquet(f), 0
+		if !r.began { // files that bear later times are of a clock that was ahead: they go first
+			r.began = true
+			slices.SortStableFunc(r.done, func(a, b string) int { return cmp.Compare(ahead(a > name), ahead(b > name)) })
+		}
 	}
 	if err := r.table.Write(s); err != nil {
 		return err
@@ -70,6 +76,14 @@ func (r *Rolling) Write(s *metrics.Snapshot) error {
 		return r.Close()
 	}
 	return nil
+}
+
+// ahead orders what is ahead before what is not.
+func ahead(yes bool) int {
+	if yes {
+		return 0
+	}
+	return 1
 }
 
 // Close completes the present file; a later Write begins another.
