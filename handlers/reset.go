@@ -27,12 +27,16 @@ var fabricsWait = time.Second // tests have longer ones
 func (u *unit) reset() {
 	waits := false
 	enter(u.exec, func() {
-		if waits = len(u.running) > 1 || u.running[0] > 0; waits {
+		switch last := len(u.running) - 1; {
+		case u.running[last] > 0:
 			u.running = append(u.running, 0)
 			u.generation++
-			return
+		case last == 0:
+			u.resetNow(scsi.LogicalUnitReset)
+		default: // an earlier reset has given up all that runs
+			u.resetBehind()
 		}
-		u.resetNow(scsi.LogicalUnitReset)
+		waits = len(u.running) > 1
 	})
 	if !waits {
 		return

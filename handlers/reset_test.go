@@ -63,6 +63,16 @@ func TestResetBehindCommands(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.do(testUnitReady, nil, 0) // both resets have been taken in
+			if now := l.do(control, nil, 16); now[6]&dSense != page[6]&dSense {
+				t.Error("the unit was reset before the commands ended")
+			}
+			if err := l.Manage(tcmu.TMRLUNReset); err != nil { // it gives up nothing, and need not wait
+				t.Fatal(err)
+			}
+			if now := l.do(control, nil, 16); now[6]&dSense == page[6]&dSense {
+				t.Error("a reset waits for commands that an earlier one gave up")
+			}
+			l.do([]byte{0x15, 0x10, 0, 0, 16, 0}, page, 0)
 			for _, c := range []*tcmutest.Call{w, r, late} {
 				select {
 				case <-c.Done():
