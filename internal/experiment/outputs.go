@@ -86,17 +86,19 @@ func (o *Outputs) check(dir string) error {
 	case top && !table && o.Record > 0:
 		return refused(esxtopFile, "is not of the run that was here")
 	}
-	recorded, err := filepath.Glob(filepath.Join(globbed.Replace(dir), export.RollingFiles))
-	if err != nil {
-		return err
-	}
-	if len(recorded) > 0 {
-		return refused(filepath.Base(recorded[0]), "would be read as this run's")
+	for _, pattern := range []string{export.RollingFiles, export.RollingFiles + partial} {
+		recorded, err := filepath.Glob(filepath.Join(globbed.Replace(dir), pattern))
+		if err != nil {
+			return err
+		}
+		if len(recorded) > 0 {
+			return refused(filepath.Base(recorded[0]), "would be read as this run's")
+		}
 	}
 	if exists(filepath.Join(dir, "counters.csv")) {
 		return refused("counters.csv", "would be read as this run's")
 	}
-	return othersStatistics(dir, ran)
+	return othersStatistics(dir)
 }
 
 // globbed escapes what filepath.Glob takes for a pattern.
@@ -110,17 +112,17 @@ func (o *Outputs) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) erro
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	lock, err := lockFolder(dir)
+	unlock, err := lockFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.check(dir); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, unlock())
 	}
 	rec := &recording{}
 	if o.Record > 0 {
 		if rec, err = record(dir, o.Record, r); err != nil {
-			return nil, errors.Join(fmt.Errorf("output: %w", err), lock.Close())
+			return nil, errors.Join(fmt.Errorf("output: %w", err), unlock())
 		}
 	}
 	return func(keep bool) error {
@@ -133,23 +135,26 @@ func (o *Outputs) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) erro
 		} else {
 			err = rec.commit()
 		}
-		if err = errors.Join(err, lock.Close()); err != nil {
+		if err = errors.Join(err, unlock()); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
 		return nil
 	}, nil
 }
 
-// lockFolder keeps other runs from a folder, where its file system has locks.
-func lockFolder(dir string) (*os.File, error) {
+// lockFolder keeps other runs from a folder, where its file system has locks and the folder may be read.
+func lockFolder(dir string) (unlock func() error, err error) {
 	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return func() error { return nil }, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, errors.Join(fmt.Errorf("output: another run writes into %s; wait for its end, or give another --out", dir), f.Close())
 	}
-	return f, nil
+	return f.Close, nil
 }
 
 // replaceRun puts a run's files in the place of an earlier one's. All are written before the first is replaced: where there is no room
@@ -174,6 +179,9 @@ func replaceRun(dir string, files map[string][]byte) (err error) {
 		if _, err := out.Write(files[name]); err != nil {
 			return err
 		}
+		if err := out.Sync(); err != nil { // a file system may say only here that it is full
+			return err
+		}
 	}
 	if err := forget(dir); err != nil {
 		return err
@@ -194,15 +202,28 @@ func forget(dir string) error {
 	if !hasRun(dir) {
 		return nil
 	}
-	errs := []error{forgetStatistics(filepath.Join(dir, iostatsFolder))}
-	for _, name := range []string{tableFile, esxtopFile, report.HostCacheFile, seriesFile} {
-		errs = append(errs, gone(os.Remove(filepath.Join(dir, name))))
+	names := []string{report.HostCacheFile, seriesFile}
+	if err := forgetStatistics(dir); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	if recorded(dir) {
+		names = append([]string{tableFile, esxtopFile}, names...)
+	}
+	for _, name := range names {
+		if err := gone(os.Remove(filepath.Join(dir, name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recorded tells whether a folder has a recording: it leaves both.
+func recorded(dir string) bool {
+	return exists(filepath.Join(dir, tableFile)) && exists(filepath.Join(dir, esxtopFile))
 }
 
 // othersStatistics is an error where a folder has statistics files that no run has left there.
-func othersStatistics(dir string, ran bool) error {
+func othersStatistics(dir string) error {
 	at := filepath.Join(dir, iostatsFolder)
 	st, err := os.Lstat(at)
 	if err != nil {
@@ -215,9 +236,8 @@ func othersStatistics(dir string, ran bool) error {
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
-	if slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return isStatistics(f.Name()) && !(ran && isRunsSet(f.Name())) && !isList(f.Name())
-	}) {
+	ours := runsSets(dir)
+	if slices.ContainsFunc(files, func(f fs.DirEntry) bool { return isStatistics(f.Name()) && !ours(f.Name()) && !isList(f.Name()) }) {
 		return fmt.Errorf("output: %s has statistics files that are not of a run that came to its end; move it elsewhere, or give another --out", at)
 	}
 	return nil
@@ -237,31 +257,40 @@ func isStatistics(name string) bool {
 	return set && slices.Contains([]string{"Nn", "Nv", "Nm", "Nd"}, kind) || isList(name)
 }
 
-// isRunsSet tells whether a file is one of a set that a run leaves: no array has such a panel name.
-func isRunsSet(name string) bool {
-	return isStatistics(name) && strings.Contains(name, "_stats_000000_")
+// runPanel is the panel name in the names of a run's statistics files. Those of earlier versions had the one of an array that is
+// served, too.
+const runPanel, servedPanel = "SIMRUN", "000000"
+
+// runsSets returns what tells whether a file is one of a set that the run has left whose folder this is.
+func runsSets(dir string) func(name string) bool {
+	ran, whole := hasRun(dir), recorded(dir)
+	return func(name string) bool {
+		_, panel, _ := strings.Cut(name, "_stats_")
+		return ran && isStatistics(name) && (strings.HasPrefix(panel, runPanel+"_") || whole && strings.HasPrefix(panel, servedPanel+"_"))
+	}
 }
 
 // isList tells whether a file belongs to all sets of a folder.
 func isList(name string) bool { return name == "lsvdisk" || name == "lsmdiskgrp" }
 
-// forgetStatistics removes a run's statistics files from a folder, and the folder if there is nothing else in it.
+// forgetStatistics removes the statistics files of a run from its folder, and theirs if there is nothing else in it.
 func forgetStatistics(dir string) error {
-	files, err := os.ReadDir(dir)
+	at := filepath.Join(dir, iostatsFolder)
+	files, err := os.ReadDir(at)
 	if err != nil {
 		return gone(err)
 	}
-	left := 0
+	ours, left := runsSets(dir), 0
 	var errs []error
 	for _, f := range files {
-		if isRunsSet(f.Name()) || isList(f.Name()) {
-			errs = append(errs, os.Remove(filepath.Join(dir, f.Name())))
+		if ours(f.Name()) || isList(f.Name()) {
+			errs = append(errs, os.Remove(filepath.Join(at, f.Name())))
 			continue
 		}
 		left++
 	}
 	if left == 0 {
-		errs = append(errs, os.Remove(dir))
+		errs = append(errs, os.Remove(at))
 	}
 	return errors.Join(errs...)
 }

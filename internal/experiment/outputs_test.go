@@ -134,9 +134,11 @@ func TestFoldersOfOthers(t *testing.T) {
 		{"a capture beside a run", 0, file(esxtopFile), true, "not of the run that was here"},
 		{"a table whose capture was removed", time.Second, func(dir string) error { return os.Remove(filepath.Join(dir, esxtopFile)) }, false, "not of the run that was here"},
 		{"a report that was removed", time.Second, func(dir string) error { return os.Remove(filepath.Join(dir, "report.txt")) }, false, "not of a run that came to its end"},
+		{"statistics of an array that is served beside a run", 0, file(iostatsFolder, "Nv_stats_000000_261130_120000"), false, "statistics files that are not of a run"},
 		{"statistics of an array beside a run's", time.Second, file(iostatsFolder, "Nv_stats_78G01A6-1_261130_120000"), false, "statistics files that are not of a run"},
 		{"an exported table", 0, file("counters.csv"), false, "would be read as this run's"},
 		{"a recording of a daemon", 0, file("counters-20261130T120000.000Z.parquet"), false, "would be read as this run's"},
+		{"one that has begun", 0, file("counters-20261130T120000.000Z.parquet.part"), false, "would be read as this run's"},
 		{"a link to a table", time.Second, link(tableFile), false, "is not a plain file"},
 		{"a link to statistics", 0, link(iostatsFolder), false, "is not a folder"},
 	} {
@@ -157,6 +159,9 @@ func TestFoldersOfOthers(t *testing.T) {
 			if row.recorded && record == 0 {
 				if err != nil {
 					t.Errorf("%s keeps a run away: %v", row.name, err)
+				}
+				if row.ran != never && !slices.Contains(leaves(t, dir, 0, false, "one"), esxtopFile) {
+					t.Errorf("%s: a run has removed it", row.name)
 				}
 			} else if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "give another --out") {
 				t.Errorf("%s, recorded every %v: %v", row.name, record, err)
@@ -229,6 +234,20 @@ func TestOutputsOfEachRun(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("the scenario has one case")
+	}
+	// What others leave in a run's folder is not the run's.
+	alone := t.TempDir()
+	leaves(t, alone, 0, false, "one")
+	for _, name := range []string{"Nv_stats_78G01A6-1_261130_120000", "array/Nn_stats_78G01A6-1_261130_120000"} {
+		path := filepath.Join(alone, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte("<"), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{alone, alone + "/"} {
+		if _, err := report.LoadRun(t.Context(), dir, report.Options{}); err != nil {
+			t.Errorf("a report of %s: %v", dir, err)
+		}
 	}
 	// The folder stands for its runs, and has no counters itself.
 	runs, err := report.LoadRuns(t.Context(), dir, report.Options{})

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -37,18 +35,6 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 			err = errors.Join(err, c.abort())
 		}
 	}()
-	leftovers, err := filepath.Glob(filepath.Join(globbed.Replace(dir), "*.????????"+partial))
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range leftovers { // of a run that was killed: this one has the folder for itself
-		name := strings.TrimSuffix(filepath.Base(path), partial)
-		if name = name[:len(name)-len(".????????")]; name == tableFile || name == esxtopFile {
-			if err := gone(os.Remove(path)); err != nil {
-				return nil, err
-			}
-		}
-	}
 	for _, name := range []string{tableFile, esxtopFile} {
 		f, err := tidy.Create(filepath.Join(dir, name))
 		if err != nil {
@@ -59,11 +45,11 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 	c.writers = []export.SnapshotWriter{export.NewParquet(c.files[0]), export.NewESXTop(c.files[1], "")}
 	if interval >= time.Second {
 		c.statistics = filepath.Join(dir, iostatsFolder)
-		if err := os.RemoveAll(c.statistics + partial); err != nil { // the same
+		if err := os.RemoveAll(c.statistics + partial); err != nil { // of a run that was killed: this one has the folder for itself
 			return nil, err
 		}
 		// All files of a run are kept: nobody fetches them while it goes on.
-		io, err := export.NewIOStats(c.statistics+partial, export.IOStatsOptions{Keep: 1 << 30})
+		io, err := export.NewIOStats(c.statistics+partial, export.IOStatsOptions{Panel: runPanel, Keep: 1 << 30})
 		if err != nil {
 			return nil, err
 		}
@@ -90,19 +76,26 @@ func (c *recording) end() error {
 	if c.failed != nil {
 		return c.failed // what Close says follows from it
 	}
+	for _, f := range c.files {
+		errs = append(errs, f.Sync()) // a file system may say only here that it is full
+	}
 	return errors.Join(errs...)
 }
 
 // commit gives the files their names, the table last: with it alone there is a recording.
 func (c *recording) commit() error {
-	var errs []error
-	for _, f := range slices.Backward(c.files) {
-		errs = append(errs, f.Commit())
+	for len(c.files) > 0 {
+		last := len(c.files) - 1
+		f := c.files[last]
+		c.files = c.files[:last]
+		if err := f.Commit(); err != nil {
+			return errors.Join(err, c.abort())
+		}
 	}
 	if c.statistics != "" {
-		errs = append(errs, placeStatistics(c.statistics+partial, c.statistics))
+		return placeStatistics(c.statistics+partial, c.statistics)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // abort removes the files.

@@ -47,7 +47,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 		return nil, nil, err
 	}
 	done := func(bool) error { return nil }
-	if cfg.Attach != nil {
+	if cfg.Attach != nil && ctx.Err() == nil { // else it has not begun, and what an earlier one has left stays
 		if done, err = cfg.Attach(s, r); err != nil {
 			return nil, nil, err
 		}

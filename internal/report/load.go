@@ -236,7 +236,14 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	}
 	var files, json []string
 	side := map[string]string{}
+	run := exists(filepath.Join(dir, simVolumes)) && exists(filepath.Join(dir, simPools))
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if run && err == nil && path != dir && filepath.Dir(path) == filepath.Clean(dir) && e.Name() != "iostats" {
+			if e.IsDir() { // a simulated run has its statistics in that folder; what is elsewhere is of others
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if err == nil && e.IsDir() && path != dir && (strings.HasSuffix(path, ".part") || exists(filepath.Join(path, simVolumes))) {
 			return fs.SkipDir // of a run that was cut off, or of another one
 		}
@@ -264,7 +271,7 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 		slices.Sort(json)
 		return fromPrometheusFiles(dir, json)
 	}
-	if exists(filepath.Join(dir, simVolumes)) && exists(filepath.Join(dir, simPools)) {
+	if run {
 		return fromSimRun(dir)
 	}
 	return nil, fmt.Errorf("%w in this folder: no %s, no counters-*.parquet, no Nv_stats files, no answers of a Prometheus and no %s of a simulated run", ErrNoCounters, strings.Join(tables, ", no "), simVolumes)

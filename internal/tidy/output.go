@@ -102,6 +102,14 @@ func beside(name string, private bool) (*os.File, error) {
 // Write implements io.Writer.
 func (o *Output) Write(b []byte) (int, error) { return o.file.Write(b) }
 
+// Sync has what was written so far on the disk; Commit does, too, and then it costs nothing.
+func (o *Output) Sync() error {
+	if o.name == "" {
+		return nil // a stream has no disk
+	}
+	return o.file.Sync()
+}
+
 // Commit gives the file its name. It is on the disk when Commit returns; in a folder that may be written and not read, its name may
 // not be yet. If Commit fails, the older file stays as it was, unless the folder could not be synced, as the error says.
 func (o *Output) Commit() error {

@@ -52,14 +52,15 @@ var iostatsKinds = map[string]struct{ ns, contains string }{
 
 // IOStats writes iostats files into a folder. It is a [SnapshotWriter].
 type IOStats struct {
-	dir  string
-	opt  IOStatsOptions
-	tree tree
-	due  int64 // time of the next set
-	last int64 // of the last snapshot
-	fill map[*object]*fullness
-	was  map[*object]map[string]*metrics.Histogram // durations at the last set
-	list map[string][]string                       // files by kind, oldest first
+	dir   string
+	opt   IOStatsOptions
+	tree  tree
+	due   int64 // time of the next set
+	last  int64 // of the last snapshot
+	again bool  // a name may come that the list has
+	fill  map[*object]*fullness
+	was   map[*object]map[string]*metrics.Histogram // durations at the last set
+	list  map[string][]string                       // files by kind, oldest first
 }
 
 // fullness is a partition's, since the last set; in percent.
@@ -97,6 +98,7 @@ func NewIOStats(dir string, opt IOStatsOptions) (*IOStats, error) {
 	for _, f := range files {
 		if kind, _, ok := strings.Cut(f.Name(), "_stats_"); ok && iostatsKinds[kind].contains != "" {
 			w.list[kind] = append(w.list[kind], filepath.Join(dir, f.Name()))
+			w.again = true
 		}
 	}
 	return w, nil
@@ -111,6 +113,7 @@ func (w *IOStats) Write(s *metrics.Snapshot) error {
 		}
 	}
 	back := s.Time < w.last // somebody set the clock back, and what is due is far away
+	w.again = w.again || back
 	if w.last = s.Time; w.due != math.MinInt64 && s.Time < w.due && !back {
 		return nil
 	}
@@ -245,7 +248,13 @@ func (w *IOStats) file(kind string, t time.Time, inner []element) error {
 	if err != nil {
 		return err
 	}
-	list := append(slices.DeleteFunc(w.list[kind], func(n string) bool { return n == name }), name)
+	list := w.list[kind]
+	if w.again { // looking costs time by the number that is kept
+		list = slices.DeleteFunc(list, func(n string) bool { return n == name })
+	}
+	if len(list) == 0 || list[len(list)-1] != name {
+		list = append(list, name)
+	}
 	for ; len(list) > w.opt.Keep; list = list[1:] {
 		if err := os.Remove(list[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
