@@ -33,18 +33,6 @@ func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	return &IOLog{forms, dir}, nil
 }
 
-// Files are the names of what it leaves in a run's folder.
-func (l *IOLog) Files() (out []string) {
-	for _, form := range l.forms {
-		if form == "blkparse" {
-			out = append(out, blkparseFile)
-			continue
-		}
-		out = append(out, fioFile, fioLatencyFile)
-	}
-	return out
-}
-
 // Attach begins to log r; done writes the files of a run that is to keep them.
 func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
 	dir := l.dir(s)

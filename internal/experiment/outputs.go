@@ -86,13 +86,10 @@ func (o *Outputs) check(dir string) error {
 	case top && !table && o.Record > 0:
 		return refused(esxtopFile, "is not of the run that was here")
 	}
-	for _, pattern := range []string{export.RollingFiles, export.RollingFiles + partial} {
-		recorded, err := filepath.Glob(filepath.Join(globbed.Replace(dir), pattern))
-		if err != nil {
-			return err
-		}
-		if len(recorded) > 0 {
-			return refused(filepath.Base(recorded[0]), "would be read as this run's")
+	files, _ := os.ReadDir(dir) // where it cannot be read, a report finds nothing, either
+	for _, f := range files {
+		if ok, _ := filepath.Match(export.RollingFiles, strings.TrimSuffix(f.Name(), partial)); ok {
+			return refused(f.Name(), "would be read as this run's")
 		}
 	}
 	if exists(filepath.Join(dir, "counters.csv")) {
@@ -100,9 +97,6 @@ func (o *Outputs) check(dir string) error {
 	}
 	return othersStatistics(dir)
 }
-
-// globbed escapes what filepath.Glob takes for a pattern.
-var globbed = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
 
 // Attach begins the run's recording. Done writes the files of a run that is to keep them, when that has ended. Of an earlier run in
 // the folder, what a report reads goes before the first of them has its name, and what it reads of this one comes last: wherever the
