@@ -29,7 +29,9 @@ type load struct {
 	laps  int
 	limit int // commands under way; 0 is no limit
 	gap   int64
-	now   int // commands under way
+	now   int  // commands under way
+	think int  // of a closed loop: how many of its commands wait to be issued
+	due   bool // an arrival of an open loop is scheduled
 	on    bool
 	until int64 // end of the present burst
 	next  func()
@@ -226,13 +228,16 @@ func (l *load) begin() {
 	l.run()
 }
 
-// run starts a closed loop's commands, or the arrivals of an open one.
+// run starts a closed loop's commands, or the arrivals of an open one. What is left of the burst before goes on in this
+// one, and counts: the commands under way, those that think, and the arrival that is due.
 func (l *load) run() {
 	if l.gap > 0 {
-		l.later()
+		if !l.due {
+			l.later()
+		}
 		return
 	}
-	for range l.limit {
+	for range l.limit - l.now - l.think {
 		l.issue()
 	}
 }
@@ -258,11 +263,13 @@ func (l *load) later() {
 	if l.j.spec.Arrival == "poisson" {
 		gap = l.rng.Exp(gap)
 	}
+	l.due = true
 	l.j.r.exec.Call(l.j.r.exec.Now()+gap, l.next)
 }
 
 // arrive is an arrival of an open loop.
 func (l *load) arrive() {
+	l.due = false
 	if !l.j.running || !l.on || l.gap == 0 { // a change within a burst may have ended what is open
 		return
 	}
@@ -355,8 +362,10 @@ func (l *load) ended(c *command) {
 	}
 	if l.gap == 0 && j.running && l.on {
 		if t := int64(j.spec.Think); t > 0 {
+			l.think++
 			j.r.exec.Call(now+t, func() {
-				if j.running && l.on {
+				l.think--
+				if j.running && l.on && l.gap == 0 {
 					l.issue()
 				}
 			})

@@ -57,6 +57,22 @@ func TestLoadsThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestBurstsThatFollowAtOnce: a burst that begins while commands of the one before are under way or think, or while an
+// arrival is due, runs at the rate that is asked for, and not at twice that.
+func TestBurstsThatFollowAtOnce(t *testing.T) {
+	for load, want := range map[string][2]float64{
+		// All but a thousandth of the time: 100 I/Os of 4 KiB, give or take four deviations, or one each second.
+		"rate: 1": {60, 140}, "rate: 1, arrival: constant": {95, 100},
+		// A command's time is its think time and less than 1 ms.
+		"outstanding: 2, think: 1s": {190, 200},
+	} {
+		text := strings.Replace(inSmall("{name: j, volume: v, io: 4KiB, burst: {for: 900ms, every: 1ms}, "+load+"}", ""), "until: 3s", "until: 100s", 1)
+		if n, err := runOf(t, "%s", text).Value("job.j.bytes", 0, 0); err != nil || n < want[0]*4096 || n > want[1]*4096 {
+			t.Errorf("%s: %g I/Os in 100 s, want %g to %g, %v", load, n/4096, want[0], want[1], err)
+		}
+	}
+}
+
 // TestUnknownFiguresInOutput: what a run does not have is null in JSON and "-" in the report, and what it has is there.
 func TestUnknownFiguresInOutput(t *testing.T) {
 	r := runOf(t, "%s", inSmall("{name: reads, volume: v, io: 4KiB, rate: 100}, {name: never, volume: v, io: 4KiB, rate: 100, at: 1h}", ""))
