@@ -177,6 +177,15 @@ def skipped(text: str) -> tuple[list[tuple[int, str]], bool]:
     return [(int(n), why.strip()) for n, why in SKIPPED.findall(text)], NOTHING_ELSE.search(text) is not None
 
 
+def fetch_modules() -> None:
+    """Have Go's modules here before anything compiles; a download that breaks off is begun again, and Go does not."""
+    for folder in (REPO, REPO / "scripts" / "lint"):
+        for left in (2, 1, 0):
+            if subprocess.run([GO, "mod", "download"], cwd=folder, check=left == 0).returncode == 0:
+                break
+            time.sleep(5)
+
+
 def go_packages(concurrent: bool) -> list[str]:
     """Return the Go packages whose tests run with (True) or without the race detector."""
     every = subprocess.run([GO, "list", "./..."], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
@@ -411,6 +420,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="PARTS", help="these parts and what they need, with commas between them")
     parser.add_argument("--list", action="store_true", help="print the parts and run nothing")
     args = parser.parse_args()
+    fetch_modules()
     parts = full() if not args.what else quick() if args.what == ["quick"] else some(args.what)
     if args.only:
         wanted: set[str] = set()

@@ -73,10 +73,35 @@ def latencies(text: str) -> tuple[float, float, float]:
     return float(m[1]), float(m[2]), float(m[3])
 
 
+def shows_waits(text: str) -> bool:
+    """Tell whether the victim's writes waited for the clone alone."""
+    before, during, after = latencies(text)
+    return during > max(LEAST_WAIT_MS, 4 * before, 4 * after)
+
+
+def demonstrated(folder: Path) -> tuple[Demo, str]:
+    """Return a demonstration that has come to its end and serves on, and what it says.
+
+    Where the machine stands still for a second, writes wait before or after the clone, too: it is shown again.
+    """
+    for n in range(3):
+        (folder / str(n)).mkdir()
+        d = Demo(folder / str(n))
+        try:
+            text = d.wait(lambda text: "until Ctrl-C" in text)
+            if n == 2 or shows_waits(text):
+                return d, text
+            assert d.end(signal.SIGINT) == 0, d.text()
+        except BaseException:
+            d.proc.kill()
+            raise
+    raise AssertionError
+
+
 @pytest.mark.slow
 def test_alone(tmp_path: Path) -> None:
-    with Demo(tmp_path) as d:
-        text = d.wait(lambda text: "until Ctrl-C" in text)
+    d, text = demonstrated(tmp_path)
+    with d:
         # The evidence stays: on the page's interface, in the counters, in the events.
         shown = volumes(d.get("/counters"))
         clone, golden, victim = (shown[f"demo-{name}"] for name in ("clone", "golden", "victim"))
@@ -86,8 +111,7 @@ def test_alone(tmp_path: Path) -> None:
         assert CAP + BEYOND - MiB <= clone["undercover_write_bytes"] <= CAP + BEYOND + MiB
         assert golden["undercover_write_bytes"] == victim["undercover_write_bytes"] == 0
         assert victim["host_written_bytes"] > 0
-        before, during, after = latencies(text)
-        assert during > max(LEAST_WAIT_MS, 4 * before, 4 * after), text
+        assert shows_waits(text), text
         lines = re.findall(r"^ +[\d.]+  (\w+) +([\d.]+) +([\d.]+) +(\d+) % +(\d+) % +(\S+)$", text, re.MULTILINE)
         phases = [line[0] for line in lines]
         assert list(dict.fromkeys(phases)) == ["fill", "before", "clone", "after"], text

@@ -248,7 +248,7 @@ func TestBothCopiesAreDamaged(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	r := newWideRig(t, 5, "nothing", metaFolders[0])
 	image, mended, deaths := r.disk, 0, 0
-	for range 60 {
+	for n := 0; n < 60 || n < 600 && (mended < 5 || deaths < 3); n++ {
 		d := image.Kill()
 		for _, folder := range metaFolders {
 			paths, sizes := tables(d, folder)
