@@ -130,17 +130,20 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return err
 	}
-	watch, err := f.watch(grid)
+	watch, unlock, err := f.watch(grid)
 	if err != nil {
 		return err
 	}
 	w, end := f.work(a, watch)
 	runs, err := w.Run(ctx, grid)
 	end()
-	if err != nil {
+	grid, runs = experiment.Begun(grid, runs)
+	if err = errors.Join(err, unlock()); err != nil {
+		if len(runs) > 0 { // what has ended is worth reading, all the more where it could not be written
+			err = errors.Join(a.showSim(cmd.OutOrStdout(), s, grid, runs, nil), err)
+		}
 		return err
 	}
-	grid, runs = experiment.Begun(grid, runs)
 	var outcomes []sim.Outcome
 	if f.expect {
 		if len(s.Expect) == 0 {
@@ -233,28 +236,25 @@ func (f *simFlags) choice() (*experiment.Choice, error) {
 	return c, nil
 }
 
-// watch is what --out, --record and --io-log write of the runs, nil for nothing.
-func (f *simFlags) watch(grid []*sim.Scenario) (experiment.Attachment, error) {
+// watch is what --out, --record and --io-log write of the runs, nil for nothing. Until end, other runs keep away from the folder.
+func (f *simFlags) watch(grid []*sim.Scenario) (watch experiment.Attachment, end func() error, err error) {
+	end = func() error { return nil }
 	if f.out == "" {
 		if f.record > 0 || len(f.ioLog) > 0 {
-			return nil, errors.New("--record and --io-log need --out, the folder for their files")
+			return nil, nil, errors.New("--record and --io-log need --out, the folder for their files")
 		}
-		return nil, nil
+		return nil, end, nil
 	}
-	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, len(grid), s) }
-	out := &experiment.Outputs{Dir: dir, Record: f.record}
+	out := &experiment.Outputs{Record: f.record, IOLogs: f.ioLog, Dir: func(s *sim.Scenario) string { return experiment.Folder(f.out, len(grid), s) }}
 	if err := errors.Join(experiment.CheckFolders(f.out, grid), out.Check(grid)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := []experiment.Attachment{out.Attach}
-	if len(f.ioLog) > 0 {
-		log, err := experiment.NewIOLog(f.ioLog, dir)
-		if err != nil {
-			return nil, fmt.Errorf("--io-log: %w", err)
+	if len(grid) > 1 { // one has the folder for itself
+		if end, err = experiment.LockFolder(f.out); err != nil {
+			return nil, nil, err
 		}
-		all = append(all, log.Attach)
 	}
-	return experiment.Together(all), nil
+	return out.Attach, end, nil
 }
 
 // work is how the runs are carried out; end waits for their progress bars.

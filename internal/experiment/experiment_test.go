@@ -123,12 +123,8 @@ func TestWorkRunsAndCompares(t *testing.T) {
 	}
 	dir := t.TempDir()
 	meters := map[string]*counted{"one": {}, "two": {}}
-	rec := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
-	log, err := NewIOLog([]string{"fio"}, rec.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := Work{Jobs: 2, Meter: func(s *sim.Scenario) Meter { return meters[s.Name] }, Attach: Together([]Attachment{log.Attach, rec.Attach})}
+	rec := &Outputs{Record: time.Second, IOLogs: []string{"fio"}, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	w := Work{Jobs: 2, Meter: func(s *sim.Scenario) Meter { return meters[s.Name] }, Attach: rec.Attach}
 	runs, err := w.Run(t.Context(), grid)
 	if err != nil {
 		t.Fatal(err)
@@ -175,10 +171,13 @@ func TestWorkEnds(t *testing.T) {
 	if _, err := w.Run(t.Context(), grid); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "two: ") {
 		t.Errorf("a run that cannot begin: %v", err)
 	}
-	if _, err := NewIOLog([]string{"csv"}, nil); err == nil {
+	if err := (&Outputs{IOLogs: []string{"csv"}}).Check(nil); err == nil {
 		t.Error("a form that there is not is taken")
 	}
 }
+
+// earlier is what a file of an earlier run has, also a log of I/Os.
+const earlier = "fio version 3 iolog\n"
 
 // TestInterrupted: what an earlier grid left stays of the runs that had not begun, which are nil, and of one that fails. No file
 // is left half-written.
@@ -203,27 +202,23 @@ func testInterrupted(t *testing.T, fails bool) {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			if err := os.WriteFile(filepath.Join(at, f), []byte("earlier"), 0o666); err != nil {
+			if err := os.WriteFile(filepath.Join(at, f), []byte(earlier), 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	rec := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
-	log, err := NewIOLog([]string{"fio"}, rec.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec := &Outputs{Record: time.Second, IOLogs: []string{"fio"}, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
 	ctx, cancel := context.WithCancel(t.Context())
-	interrupt := func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
+	interrupt := func(s *sim.Scenario, r *sim.Run) error {
 		if s.Name == "one" && fails {
-			return nil, errors.New("no space")
+			return errors.New("no space")
 		}
 		if s.Name == "one" {
 			r.Every(1e9, func(int64) { cancel() })
 		}
-		return func(bool) error { return nil }, nil
+		return nil
 	}
-	runs, err := Work{Jobs: 1, Attach: Together([]Attachment{log.Attach, rec.Attach, interrupt})}.Run(ctx, grid)
+	runs, err := Work{Jobs: 1, Attach: behind(rec.Attach, interrupt)}.Run(ctx, grid)
 	if fails {
 		if err == nil {
 			t.Fatal("a run that fails is no error")
@@ -250,7 +245,7 @@ func kept(t *testing.T, dir string, grid []*sim.Scenario, files []string, first 
 	for i, c := range grid {
 		for _, f := range files {
 			b, err := os.ReadFile(filepath.Join(dir, c.Name, f))
-			if err != nil || (string(b) == "earlier") != (i >= first) {
+			if err != nil || (string(b) == earlier) != (i >= first) {
 				t.Errorf("%s of %s: %.20q, %v", f, c.Name, b, err)
 			}
 		}

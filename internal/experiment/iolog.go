@@ -1,78 +1,69 @@
 package experiment
 
 import (
-	"errors"
-	"fmt"
+	"bytes"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/arraysim/arraysim/internal/sim"
-	"github.com/arraysim/arraysim/internal/tidy"
 	"github.com/arraysim/arraysim/internal/trace"
 )
+
+// fioFile is the log that fio and replay take.
+const fioFile = "io.fio"
 
 // IOLogs are the forms of a log of single I/Os: fio's log to replay with its latency log, and blktrace's text.
 var IOLogs = []string{"fio", "blkparse"}
 
-// IOLog writes every I/O of a run into its folder. It keeps 56 bytes of each until the run ends.
-type IOLog struct {
-	forms []string
-	dir   func(*sim.Scenario) string
+// ioLogs are the files of each form.
+var ioLogs = map[string][]struct {
+	name  string
+	write func(io.Writer, *ioLog) error
+}{
+	"fio": {
+		{fioFile, func(w io.Writer, l *ioLog) error { return trace.WriteFioIOLog(w, l.disks, l.all) }},
+		{"io_lat.1.log", func(w io.Writer, l *ioLog) error { return trace.WriteFioLatencyLog(w, l.all) }},
+	},
+	"blkparse": {{"io.blkparse", func(w io.Writer, l *ioLog) error { return trace.WriteBlkparse(w, l.all) }}},
 }
 
-// NewIOLog returns a log in some of the forms of IOLogs.
-func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
-	for _, f := range forms {
-		if !slices.Contains(IOLogs, f) {
-			return nil, fmt.Errorf("%q is unknown; it is one of %s", f, strings.Join(IOLogs, ", "))
-		}
+// isIOLog tells whether a file begins as the log does that fio and replay take: a job file of fio may have its name.
+func isIOLog(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
 	}
-	return &IOLog{forms, dir}, nil
+	defer f.Close()
+	want := []byte("fio version ")
+	head := make([]byte, len(want))
+	n, _ := io.ReadFull(f, head)
+	return bytes.Equal(head[:n], want)
 }
 
-// Attach begins to log r; done writes the files of a run that is to keep them.
-func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func(keep bool) error, err error) {
-	dir := l.dir(s)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+// ioLog has every I/O of a run, in 56 bytes of memory each.
+type ioLog struct {
+	all   []trace.Request
+	disks []string
+}
+
+// logIOs begins to log r, if a log is asked for.
+func (o *Outputs) logIOs(r *sim.Run) *ioLog {
+	l := &ioLog{}
+	if len(o.IOLogs) == 0 {
+		return l
 	}
-	var all []trace.Request
-	var disks []string
 	number := map[string]uint16{}
 	r.Watch(func(x sim.IO) {
 		n, ok := number[x.Volume]
 		if !ok {
-			n = uint16(len(disks))
-			number[x.Volume], disks = n, append(disks, x.Volume)
+			n = uint16(len(l.disks))
+			number[x.Volume], l.disks = n, append(l.disks, x.Volume)
 		}
 		op := trace.Read
 		if x.Write {
 			op = trace.Write
 		}
-		all = append(all, trace.Request{Record: trace.Record{Time: x.Issued, Op: op, Disk: n, Offset: x.Offset, Length: uint32(x.Bytes)}, Latency: x.Done - x.Issued})
+		l.all = append(l.all, trace.Request{Record: trace.Record{Time: x.Issued, Op: op, Disk: n, Offset: x.Offset, Length: uint32(x.Bytes)}, Latency: x.Done - x.Issued})
 	})
-	return func(keep bool) error {
-		if !keep {
-			return nil
-		}
-		write := func(name string, fn func(io.Writer) error) error {
-			if err := tidy.Replace(filepath.Join(dir, name), fn); err != nil {
-				return fmt.Errorf("output: %w", err)
-			}
-			return nil
-		}
-		var errs []error
-		for _, form := range l.forms {
-			if form == "blkparse" {
-				errs = append(errs, write(blkparseFile, func(w io.Writer) error { return trace.WriteBlkparse(w, all) }))
-				continue
-			}
-			errs = append(errs, write(fioFile, func(w io.Writer) error { return trace.WriteFioIOLog(w, disks, all) }),
-				write(fioLatencyFile, func(w io.Writer) error { return trace.WriteFioLatencyLog(w, all) }))
-		}
-		return errors.Join(errs...)
-	}, nil
+	return l
 }

@@ -1,7 +1,10 @@
 package experiment
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +16,20 @@ import (
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
+// behind is an attachment with something behind it that may fail before the run has begun.
+func behind(first Attachment, then func(*sim.Scenario, *sim.Run) error) Attachment {
+	return func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
+		done, err := first(s, r)
+		if err != nil {
+			return nil, err
+		}
+		if err := then(s, r); err != nil {
+			return nil, errors.Join(err, done(false))
+		}
+		return done, nil
+	}
+}
+
 // leaves runs the cases of a scenario into a folder and returns the names of what is there. A run that breaks ends before its end.
 func leaves(t *testing.T, dir string, interval time.Duration, breaks bool, cases ...string) []string {
 	t.Helper()
@@ -20,35 +37,35 @@ func leaves(t *testing.T, dir string, interval time.Duration, breaks bool, cases
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }
-	var all []Attachment
+	out := &Outputs{Record: interval, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
 	if interval > 0 {
-		log, err := NewIOLog([]string{"fio"}, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, log.Attach)
+		out.IOLogs = []string{"fio"}
 	}
-	all = append(all, (&Outputs{Dir: at, Record: interval}).Attach)
+	watch := out.Attach
 	if breaks {
-		all = append(all, func(*sim.Scenario, *sim.Run) (func(bool) error, error) { return nil, errors.New("no space") })
+		watch = behind(watch, func(*sim.Scenario, *sim.Run) error { return errors.New("no space") })
 	}
-	_, err = Work{Jobs: 1, Attach: Together(all)}.Run(t.Context(), grid)
+	_, err = Work{Jobs: 1, Attach: watch}.Run(t.Context(), grid)
 	if (err != nil) != breaks {
 		t.Fatal(err)
 	}
-	var found []string
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+	return found(t, dir)
+}
+
+// found returns the paths of all files of a folder, in order.
+func found(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && (!d.IsDir() || strings.HasSuffix(path, ".part")) {
 			path, err = filepath.Rel(dir, path)
-			found = append(found, path)
+			all = append(all, path)
 		}
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
-	return found
+	slices.Sort(all)
+	return all
 }
 
 // TestOutputsAreOfOneRun: a run removes what an earlier one has left in its folder and it does not have, and nothing else. One that
@@ -103,7 +120,7 @@ func TestOutputsAreOfOneRun(t *testing.T) {
 // TestFoldersOfOthers: where files are that no run has left, and that a run would replace or a report take for the run's, none begins.
 func TestFoldersOfOthers(t *testing.T) {
 	out := func(dir string, record time.Duration) *Outputs {
-		return &Outputs{Record: record, Dir: func(*sim.Scenario) string { return dir }}
+		return &Outputs{Record: record, IOLogs: IOLogs, Dir: func(*sim.Scenario) string { return dir }}
 	}
 	file := func(path ...string) func(dir string) error {
 		return func(dir string) error {
@@ -136,6 +153,10 @@ func TestFoldersOfOthers(t *testing.T) {
 		{"a report that was removed", time.Second, func(dir string) error { return os.Remove(filepath.Join(dir, "report.txt")) }, false, "not of a run that came to its end"},
 		{"statistics of an array that is served beside a run", 0, file(iostatsFolder, "Nv_stats_000000_261130_120000"), false, "statistics files that are not of a run"},
 		{"statistics of an array beside a run's", time.Second, file(iostatsFolder, "Nv_stats_78G01A6-1_261130_120000"), false, "statistics files that are not of a run"},
+		{"statistics of an array that is served beside a run's", time.Second, file(iostatsFolder, "Nv_stats_000000_261130_120000"), false, "statistics files that are not of a run"},
+		{"lists of an array", 0, file(iostatsFolder, "lsvdisk"), false, "statistics files that are not of a run"},
+		{"a log of I/Os of others", never, file("io_lat.1.log"), false, "not of a run that came to its end"},
+		{"a job file of the log's name", time.Second, file("io.fio"), false, "is no log of I/Os"},
 		{"an exported table", 0, file("counters.csv"), false, "would be read as this run's"},
 		{"a recording of a daemon", 0, file("counters-20261130T120000.000Z.parquet"), false, "would be read as this run's"},
 		{"one that has begun", 0, file("counters-20261130T120000.000Z.parquet.part"), false, "would be read as this run's"},
@@ -169,39 +190,129 @@ func TestFoldersOfOthers(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	done, err := out(dir, 0).Attach(nil, nil)
+	alone := &Outputs{Dir: func(*sim.Scenario) string { return dir }}
+	done, err := alone.Attach(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := out(dir, 0).Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "another run writes into") {
+	if _, err := alone.Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "another run writes into") {
 		t.Errorf("two runs at a time: %v", err)
+	}
+	if _, err := LockFolder(dir); err == nil || !strings.Contains(err.Error(), "another run writes into") {
+		t.Errorf("a grid where a run is: %v", err)
 	}
 	if err := done(false); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestNoRoomForARun: where a run's files cannot be written, those of the earlier run stay.
-func TestNoRoomForARun(t *testing.T) {
-	dir := t.TempDir()
-	before := leaves(t, dir, time.Second, false, "one")
-	text, err := os.ReadFile(filepath.Join(dir, "report.txt"))
+	unlock, err := LockFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	series := filepath.Join(dir, seriesFile)
-	if err := errors.Join(os.Remove(series), os.Mkdir(series, 0o777)); err != nil { // no file can be made there
+	if _, err := alone.Attach(nil, nil); err == nil || !strings.Contains(err.Error(), "another run writes into") {
+		t.Errorf("a run where a grid is: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoRoomForARun: where a run's files cannot be written, those of the earlier run stay, and what was written of it goes.
+func TestNoRoomForARun(t *testing.T) {
+	dir := t.TempDir()
+	before := leaves(t, dir, time.Second, false, "one")
+	f, err := openFolder(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceRun(dir, map[string][]byte{"report.txt": []byte("new"), "result.json": []byte("{}"), seriesFile: nil}); err == nil {
-		t.Fatal("a folder was replaced by a file")
+	text, err := os.ReadFile(filepath.Join(dir, reportFile))
+	if err := errors.Join(err, f.begin(), f.write(reportFile, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })); err != nil {
+		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, "report.txt")); err != nil || string(got) != string(text) {
+	full := errors.New("no space")
+	if err := f.write(seriesFile, func(io.Writer) error { return full }); !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.drop(), f.close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, reportFile)); err != nil || string(got) != string(text) {
 		t.Errorf("the report is another one, %v", err)
 	}
-	for _, name := range before {
-		if !exists(filepath.Join(dir, name)) {
-			t.Errorf("%s has gone", name)
+	if after := found(t, dir); !slices.Equal(after, before) {
+		t.Errorf("there are %q, want %q", after, before)
+	}
+	// A folder in which nothing can be made is no folder for a run, which says so before it begins.
+	if os.Geteuid() == 0 {
+		return // root may do all
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	if _, err := (&Outputs{Dir: func(*sim.Scenario) string { return dir }}).Attach(nil, nil); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("in a folder that may not be written: %v", err)
+	}
+}
+
+// TestDeathsWhileARunIsPlaced: wherever a process dies whose run takes the place of an earlier one, the next one finds the later run
+// whole, with what others have put beside it, and until then a report has one of the two or none.
+func TestDeathsWhileARunIsPlaced(t *testing.T) {
+	const interval, notes = time.Second, "notes"
+	earlier, later := t.TempDir(), t.TempDir()
+	leaves(t, earlier, interval, false, "one")
+	for _, record := range []time.Duration{0, 2 * interval} {
+		want := leaves(t, later, record, false, "two")
+		for n := 0; ; n++ {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(earlier)); err != nil {
+				t.Fatal(err)
+			}
+			for _, mine := range []string{notes, filepath.Join(iostatsFolder, notes)} {
+				if err := os.WriteFile(filepath.Join(dir, mine), nil, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f := &folder{dir: dir}
+			if err := os.CopyFS(f.whole(), os.DirFS(later)); err != nil {
+				t.Fatal(err)
+			}
+			steps := f.steps()
+			for _, step := range steps[:n] {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if runs, err := report.LoadRuns(t.Context(), dir, report.Options{}); err == nil && len(runs) != 1 || err != nil && !errors.Is(err, report.ErrNoCounters) {
+				t.Errorf("behind %d of %d steps a report has %d runs, %v", n, len(steps), len(runs), err)
+			}
+			out := &Outputs{Record: time.Second, Dir: func(*sim.Scenario) string { return dir }}
+			if err := out.Check([]*sim.Scenario{{}}); err != nil {
+				t.Errorf("behind %d of %d steps: %v", n, len(steps), err)
+			}
+			done, err := (&Outputs{Dir: out.Dir}).Attach(nil, nil)
+			if err == nil {
+				err = done(false)
+			}
+			if err != nil {
+				t.Fatalf("behind %d of %d steps: %v", n, len(steps), err)
+			}
+			all := append([]string{notes, filepath.Join(iostatsFolder, notes)}, want...)
+			if record == 0 {
+				all = append(all, fioFile, "io_lat.1.log") // of the earlier run
+			}
+			if got := found(t, dir); !slices.Equal(got, slices.Sorted(slices.Values(all))) {
+				t.Errorf("behind %d of %d steps the next run finds %q, want %q", n, len(steps), got, all)
+			}
+			for _, name := range want {
+				a, erra := os.ReadFile(filepath.Join(dir, name))
+				b, errb := os.ReadFile(filepath.Join(later, name))
+				if err := errors.Join(erra, errb); err != nil || !bytes.Equal(a, b) {
+					t.Errorf("behind %d of %d steps %s is not the later run's, %v", n, len(steps), name, err)
+				}
+			}
+			if n == len(steps) {
+				break
+			}
 		}
 	}
 }
@@ -215,7 +326,7 @@ func TestOutputsOfEachRun(t *testing.T) {
 	}
 	out := &Outputs{Record: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
 	seen := 0
-	look := func(s *sim.Scenario, _ *sim.Run) (func(bool) error, error) {
+	look := func(s *sim.Scenario, _ *sim.Run) error {
 		for _, c := range grid {
 			if c == s {
 				break
@@ -227,9 +338,9 @@ func TestOutputsOfEachRun(t *testing.T) {
 				}
 			}
 		}
-		return func(bool) error { return nil }, nil
+		return nil
 	}
-	if _, err := (Work{Jobs: 1, Attach: Together([]Attachment{out.Attach, look})}).Run(t.Context(), grid); err != nil {
+	if _, err := (Work{Jobs: 1, Attach: behind(out.Attach, look)}).Run(t.Context(), grid); err != nil {
 		t.Fatal(err)
 	}
 	if seen == 0 {

@@ -10,15 +10,13 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics/export"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
-	"github.com/arraysim/arraysim/internal/tidy"
 )
 
-// recording is what a run's counters are written to, under other names until commit. The zero value records nothing.
+// recording is what a run's counters are written to. The zero value records nothing.
 type recording struct {
-	files      []*tidy.Output
-	writers    []export.SnapshotWriter
-	statistics string // the folder of statistics files; "" if there are none
-	failed     error
+	files   []*os.File
+	writers []export.SnapshotWriter
+	failed  error
 }
 
 // noLock is for sources that belong to the goroutine that asks them.
@@ -27,16 +25,16 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// record begins a recording of r for a folder, at an interval of the run's own time.
-func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err error) {
+// record begins a recording of r into a folder, at an interval of the run's own time.
+func record(to *folder, interval time.Duration, r *sim.Run) (_ *recording, err error) {
 	c := &recording{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.abort())
+			err = errors.Join(err, c.close())
 		}
 	}()
 	for _, name := range []string{tableFile, esxtopFile} {
-		f, err := tidy.Create(filepath.Join(dir, name))
+		f, err := os.Create(filepath.Join(to.part(), name))
 		if err != nil {
 			return nil, err
 		}
@@ -44,12 +42,8 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 	}
 	c.writers = []export.SnapshotWriter{export.NewParquet(c.files[0]), export.NewESXTop(c.files[1], "")}
 	if interval >= time.Second {
-		c.statistics = filepath.Join(dir, iostatsFolder)
-		if err := os.RemoveAll(c.statistics + partial); err != nil { // of a run that was killed: this one has the folder for itself
-			return nil, err
-		}
 		// All files of a run are kept: nobody fetches them while it goes on.
-		io, err := export.NewIOStats(c.statistics+partial, export.IOStatsOptions{Panel: runPanel, Keep: 1 << 30})
+		io, err := export.NewIOStats(filepath.Join(to.part(), iostatsFolder), export.IOStatsOptions{Panel: runPanel, Keep: 1 << 30})
 		if err != nil {
 			return nil, err
 		}
@@ -67,45 +61,25 @@ func record(dir string, interval time.Duration, r *sim.Run) (_ *recording, err e
 	return c, nil
 }
 
-// end completes the files. Commit or abort follows.
+// end completes the files and has them on the disk.
 func (c *recording) end() error {
 	var errs []error
 	for _, w := range c.writers {
 		errs = append(errs, w.Close())
 	}
 	if c.failed != nil {
-		return c.failed // what Close says follows from it
+		errs = []error{c.failed} // what Close says follows from it
 	}
 	for _, f := range c.files {
 		errs = append(errs, f.Sync()) // a file system may say only here that it is full
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.close())...)
 }
 
-// commit gives the files their names, the table last: with it alone there is a recording.
-func (c *recording) commit() error {
-	for len(c.files) > 0 {
-		last := len(c.files) - 1
-		f := c.files[last]
-		c.files = c.files[:last]
-		if err := f.Commit(); err != nil {
-			return errors.Join(err, c.abort())
-		}
-	}
-	if c.statistics != "" {
-		return placeStatistics(c.statistics+partial, c.statistics)
-	}
-	return nil
-}
-
-// abort removes the files.
-func (c *recording) abort() error {
+func (c *recording) close() error {
 	var errs []error
 	for _, f := range c.files {
-		errs = append(errs, f.Abort())
-	}
-	if c.statistics != "" {
-		errs = append(errs, os.RemoveAll(c.statistics+partial))
+		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }

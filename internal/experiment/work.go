@@ -34,7 +34,7 @@ type Meter interface {
 const steps = 1000
 
 // Run carries out all scenarios and returns the runs in their order. One that fails ends the others, and only those that had
-// ended before are returned beside its error. When ctx ends, so do
+// ended are returned beside its error, also where their files could not be written. When ctx ends, so do
 // the runs, where they are: they are returned, too, and nil for each that had not begun.
 func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error) {
 	jobs := w.Jobs
@@ -62,7 +62,7 @@ func (w Work) Run(ctx context.Context, grid []*sim.Scenario) ([]*sim.Run, error)
 	for _, err := range errs {
 		if err != nil {
 			for i, r := range runs {
-				if errs[i] != nil || r != nil && !r.Ended() && interrupted.Err() == nil {
+				if r != nil && !r.Ended() && interrupted.Err() == nil {
 					runs[i] = nil
 				}
 			}
@@ -87,6 +87,10 @@ func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run
 		done, failed := w.Attach(s, r)
 		if failed != nil {
 			return nil, failed
+		}
+		if ctx.Err() != nil { // while it was being prepared
+			r.Finish()
+			return nil, done(false)
 		}
 		defer func() { err = errors.Join(err, done(r.Problem() == nil && (r.Ended() || interrupted.Err() != nil))) }()
 	}
@@ -128,30 +132,3 @@ func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run
 // Attachment watches a run from its beginning. Done ends that: keep tells whether the run came to its end, or to where somebody
 // interrupted it. If not, because it or another one failed, what an earlier run left stays as it is.
 type Attachment func(*sim.Scenario, *sim.Run) (done func(keep bool) error, err error)
-
-// Together is several of them, nil if there is none. They are done in their order; what fails to keep its part keeps those behind it
-// from theirs.
-func Together(all []Attachment) Attachment {
-	if len(all) == 0 {
-		return nil
-	}
-	return func(s *sim.Scenario, r *sim.Run) (func(bool) error, error) {
-		var ends []func(bool) error
-		endAll := func(keep bool) error {
-			var errs []error
-			for _, end := range ends {
-				err := end(keep)
-				errs, keep = append(errs, err), keep && err == nil
-			}
-			return errors.Join(errs...)
-		}
-		for _, a := range all {
-			end, err := a(s, r)
-			if err != nil {
-				return nil, errors.Join(err, endAll(false))
-			}
-			ends = append(ends, end)
-		}
-		return endAll, nil
-	}
-}

@@ -53,6 +53,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 		}
 	}
 	const slice = 1e9
+	begun := ctx.Err() == nil // Attach may take its time
 	for t := int64(slice); !r.Advance(t) && ctx.Err() == nil; t += slice {
 	}
 	r.Finish()
@@ -62,7 +63,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 	if out.Errors > 0 {
 		out.FirstError = errors.New("the array refused it; see the run's counters")
 	}
-	return out, r, errors.Join(r.Problem(), done(r.Problem() == nil))
+	return out, r, errors.Join(r.Problem(), done(begun && r.Problem() == nil))
 }
 
 func (cfg *VirtualConfig) scenario() (*sim.Scenario, error) {

@@ -112,6 +112,9 @@ func LoadRuns(ctx context.Context, source string, opt Options) ([]Run, error) {
 	inside, _ := filepath.Glob(filepath.Join(globbed(source), "*", simVolumes))
 	var runs []Run
 	for _, path := range inside {
+		if strings.HasSuffix(filepath.Dir(path), ".part") {
+			continue // of a run whose files have not all their places
+		}
 		run, rerr := LoadRun(ctx, filepath.Dir(path), opt)
 		if rerr != nil {
 			return nil, rerr
