@@ -62,7 +62,7 @@ type Reader struct {
 	started bool
 	first   int64 // time of the first record
 	last    int64
-	base    int64 // msr: the first time in the format's unit; fio: the sum of waits
+	base    int64 // msr: the first time in the format's unit; fio: the end of the last wait
 	action  byte
 	version byte // fio
 	buf     []byte

@@ -169,12 +169,12 @@ func TestFormats(t *testing.T) {
 			[]Record{{0, Read, 0, 4096, 4096}}, "8,0",
 		},
 		{
-			"fio version 2", "fio", "fio version 2 iolog\n/dev/sdb add\n/dev/sdb open\n/dev/sdb read 4096 8192\n/dev/sdb wait 150 0\n/dev/sdb wait 100 0\n/dev/sdb write 0 512\n/dev/sdb trim 0 512\n/dev/sdb sync 0 0\n/dev/sdb close\n",
-			[]Record{{0, Read, 0, 4096, 8192}, {250_000, Write, 0, 0, 512}}, "/dev/sdb",
+			"fio version 2", "fio", "fio version 2 iolog\n/dev/sdb add\n/dev/sdb open\n/dev/sdb read 4096 8192\n/dev/sdb wait 150 0\n/dev/sdb wait 100 0\n/dev/sdb write 0 512\n/dev/sdb wait 200 0\n/dev/sdb write 512 512\n/dev/sdb trim 0 512\n/dev/sdb sync 0 0\n/dev/sdb close\n",
+			[]Record{{0, Read, 0, 4096, 8192}, {150e6, Write, 0, 0, 512}, {200e6, Write, 0, 512, 512}}, "/dev/sdb",
 		},
 		{
-			"fio version 3", "fio", "fio version 3 iolog\n10 a add\n10 a open\n12 a read 4096 8192\n15 b write 0 512\n15 a close\n",
-			[]Record{{0, Read, 0, 4096, 8192}, {3e6, Write, 1, 0, 512}}, "a b",
+			"fio version 3", "fio", "fio version 3 iolog\n10 a add\n10 a open\n12 a read 4096 8192\n13 a wait 99\n15 b write 0 512\n15 a close\n",
+			[]Record{{0, Read, 0, 4096, 8192}, {3000, Write, 1, 0, 512}}, "a b",
 		},
 		{
 			"blktrace", "blktrace", blk(binary.LittleEndian, [6]uint64{1000, 0, 0, 1<<26 | 2, 8 << 20, 12}, [6]uint64{1500, 223490, 4096, 1<<20 | 1<<17 | 1, 8 << 20, 0}, [6]uint64{1600, 223490, 4096, 1<<22 | 1<<17 | 7, 8 << 20, 0},

@@ -227,9 +227,12 @@ var msr = &format{
 	},
 }
 
-// fioLog is an I/O log of fio, version 2 or 3: file, action, offset and length in
-// bytes; version 3 begins with the time in milliseconds. In
-// version 2 a wait line is microseconds since the one before.
+// fioLog is an I/O log of fio, version 2 or 3: file, action, offset and length in bytes. Version 3 begins with the time in
+// microseconds since the log began. In version 2 a wait line has the milliseconds since fio's start before which the next
+// request does not begin; one that is over waits for nothing. The units are those of fio 3.42's iolog.c, and 3.33 does
+// the same: log_io_u and log_file write utime_since_now, and iolog_delay waits by it for the differences that read_iolog
+// takes. For a wait, read_iolog_get sleeps until mtime_since_genesis is there. fio's HOWTO says microseconds since the wait
+// before, and does not give the unit of version 3.
 var fioLog = &format{
 	name: "fio", about: "fio I/O log, version 2 or 3", times: true,
 	detect: func(head []byte, _ bool) bool { return bytes.HasPrefix(head, []byte("fio version ")) },
@@ -248,11 +251,11 @@ var fioLog = &format{
 		n := fields(b, 0, f[:])
 		a := f[:min(n, 5)]
 		if r.version == '3' {
-			ms, ok := number(f[0])
-			if !ok || ms > math.MaxInt64/1_000_000 {
+			us, ok := number(f[0])
+			if !ok || us > math.MaxInt64/1000 {
 				return false, errBad("its time is not a number")
 			}
-			rec.Time = int64(ms) * 1e6
+			rec.Time = int64(us) * 1000
 			a, n = a[1:], n-1
 		} else {
 			rec.Time = r.base
@@ -264,11 +267,14 @@ var fioLog = &format{
 		case "add", "open", "close", "sync", "datasync", "trim":
 			return false, nil
 		case "wait":
-			us, ok := number(a[min(2, n-1)]) // a line without it has no number there
-			if !ok || us > math.MaxInt64/1000 {
+			if r.version == '3' { // read_iolog leaves it out, too
+				return false, nil
+			}
+			ms, ok := number(a[min(2, n-1)]) // a line without it has no number there
+			if !ok || ms > math.MaxInt64/1_000_000 {
 				return false, errBad("its wait is not a number")
 			}
-			r.base += min(int64(us)*1000, math.MaxInt64/2-r.base)
+			r.base = max(r.base, int64(ms)*1e6)
 			return false, nil
 		case "read":
 		case "write":

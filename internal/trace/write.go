@@ -22,7 +22,7 @@ func byIssue(all []Request) []Request {
 }
 
 // WriteFioIOLog writes requests as an I/O log of fio, version 3 (--read_iolog): it replays them. Times are
-// whole milliseconds there.
+// whole microseconds there (log_io_u of fio 3.42's iolog.c).
 func WriteFioIOLog(out io.Writer, disks []string, all []Request) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintln(w, "fio version 3 iolog")
@@ -31,7 +31,7 @@ func WriteFioIOLog(out io.Writer, disks []string, all []Request) error {
 	}
 	last := int64(0)
 	for _, r := range byIssue(all) {
-		last = r.Time / 1e6
+		last = r.Time / 1e3
 		fmt.Fprintf(w, "%d %s %s %d %d\n", last, disks[r.Disk], r.Op, r.Offset, r.Length)
 	}
 	for _, d := range disks {
@@ -41,7 +41,8 @@ func WriteFioIOLog(out io.Writer, disks []string, all []Request) error {
 }
 
 // WriteFioLatencyLog writes requests as a latency log of fio (NAME_lat.1.log, with log_offset): milliseconds at
-// the end, nanoseconds, 0 or 1 for a read or write, bytes, offset, in the order of their ends.
+// the end (add_log_sample of fio 3.42's stat.c), nanoseconds, 0 or 1 for a read or write, bytes, offset, in the order of
+// their ends.
 func WriteFioLatencyLog(out io.Writer, all []Request) error {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b Request) int { return cmp.Compare(a.Time+a.Latency, b.Time+b.Latency) })

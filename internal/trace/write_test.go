@@ -11,7 +11,7 @@ import (
 // TestWritten: what is written is read back as the same requests, in the order of their beginning.
 func TestWritten(t *testing.T) {
 	all := []Request{ // in the order of their ends
-		{Record{2e6, Write, 1, 4096, 512}, 1000}, {Record{1e6, Read, 0, 1 << 40, 65536}, 5e6}, {Record{7e6, Read, 1, 0, 4096}, 2_345_678},
+		{Record{2e6, Write, 1, 4096, 512}, 1000}, {Record{1e6, Read, 0, 1 << 40, 65536}, 5e6}, {Record{7_003_000, Read, 1, 0, 4096}, 2_345_678},
 	}
 	disks := []string{"a", "b"}
 	for _, row := range []struct {
@@ -31,7 +31,7 @@ func TestWritten(t *testing.T) {
 			t.Fatalf("%v, error %v", r, err)
 		}
 		got, err := readAll(r)
-		want := []Record{{0, Read, 0, 1 << 40, 65536}, {1e6, Write, 1, 4096, 512}, {6e6, Read, 1, 0, 4096}}
+		want := []Record{{0, Read, 0, 1 << 40, 65536}, {1e6, Write, 1, 4096, 512}, {6_003_000, Read, 1, 0, 4096}}
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) || strings.Join(r.Disks(), " ") != row.disks {
 			t.Errorf("%s: %v of %v, error %v", row.format, got, r.Disks(), err)
 		}
