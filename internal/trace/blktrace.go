@@ -24,6 +24,16 @@ const blkAction = 0xffff &^ (1 << 8)
 // blkActions are the events that make a request, by the number of the basic action.
 var blkActions = map[uint32]byte{1: 'Q', 7: 'D', 8: 'C'}
 
+// blkEvent returns the event of a record that may make a request, 0 for others. A notification's number is not an action's
+// (BLK_TN_TIMESTAMP is that of Q), a discard moves no data, and a flush has no bytes.
+func blkEvent(o binary.ByteOrder, b []byte) byte {
+	action := o.Uint32(b[28:])
+	if action&(blkNotify|blkDiscard) != 0 || o.Uint32(b[24:]) == 0 {
+		return 0
+	}
+	return blkActions[action&blkAction]
+}
+
 // blkOrder returns the byte order of a record, nil if it is none.
 func blkOrder(b []byte) binary.ByteOrder {
 	for _, o := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
@@ -49,20 +59,17 @@ var blktrace = &format{
 		if o == nil {
 			return false, errBad("it does not begin with blktrace's number 0x656174")
 		}
-		action := o.Uint32(b[28:])
-		if action&blkNotify != 0 || action&blkDiscard != 0 || blkActions[action&blkAction] != r.action {
+		if blkEvent(o, b) != r.action {
 			return false, nil
 		}
 		ns, sector, bytes, device := o.Uint64(b[8:]), o.Uint64(b[16:]), o.Uint32(b[24:]), o.Uint32(b[36:])
 		switch {
-		case bytes == 0:
-			return false, nil // a flush
 		case ns > math.MaxInt64:
 			return false, errBad("its time is out of range")
 		case sector > maxOffset/SectorSize:
 			return false, errBad("it ends beyond 1 EiB")
 		}
-		if action&blkWrite != 0 {
+		if o.Uint32(b[28:])&blkWrite != 0 {
 			rec.Op = Write
 		}
 		d, err := r.disk(fmt.Appendf(nil, "%d,%d", device>>20, device&(1<<20-1)))
@@ -79,7 +86,7 @@ func firstBinaryAction(head []byte) byte {
 		if o == nil {
 			break
 		}
-		found[blkActions[o.Uint32(head[28:])&blkAction]] = true
+		found[blkEvent(o, head)] = true
 		head = head[min(len(head), blkRecord+int(o.Uint16(head[46:]))):]
 	}
 	for _, a := range []byte("QDC") {

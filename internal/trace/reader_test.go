@@ -181,7 +181,11 @@ func TestFormats(t *testing.T) {
 				[6]uint64{2500, 64, 131072, 1<<20 | 1<<16 | 1, 8<<20 | 16, 5}, [6]uint64{2600, 64, 4096, 1<<29 | 1<<20 | 1<<17 | 1, 8 << 20, 0}),
 			[]Record{{0, Write, 0, 223490 * 512, 4096}, {1000, Read, 1, 64 * 512, 131072}}, "8,0 8,16",
 		},
-		{"blktrace of completed only, big-endian", "blktrace", blk(binary.BigEndian, [6]uint64{10, 8, 512, 1<<23 | 1<<16 | 8, 259 << 20, 3}), []Record{{0, Read, 0, 4096, 512}}, "259,0"},
+		{ // the notifications of a process and of the time, a flush and a discard
+			"blktrace of completed only, big-endian", "blktrace", blk(binary.BigEndian, [6]uint64{5, 0, 0, 1 << 26, 0, 16}, [6]uint64{6, 0, 0, 1<<26 | 1, 0, 8}, [6]uint64{7, 0, 0, 1<<18 | 1<<16 | 1, 259 << 20, 0}, [6]uint64{8, 0, 512, 1<<29 | 1<<22 | 7, 259 << 20, 0},
+				[6]uint64{10, 8, 512, 1<<23 | 1<<16 | 8, 259 << 20, 3}),
+			[]Record{{0, Read, 0, 4096, 512}}, "259,0",
+		},
 		{
 			"SPC", "spc", "0,20941264,8192,W,0.551706\n0,20939840,8192,w,0.554041\n1,3436288,15872,r,1.011732,x,y\n",
 			[]Record{{0, Write, 0, 20941264 * 512, 8192}, {2335000, Write, 0, 20939840 * 512, 8192}, {460026000, Read, 1, 3436288 * 512, 15872}}, "0 1",
