@@ -173,7 +173,7 @@ func TestFormats(t *testing.T) {
 			[]Record{{0, Read, 0, 4096, 8192}, {150e6, Write, 0, 0, 512}, {200e6, Write, 0, 512, 512}}, "/dev/sdb",
 		},
 		{
-			"fio version 3", "fio", "fio version 3 iolog\n10 a add\n10 a open\n12 a read 4096 8192\n13 a wait 99\n15 b write 0 512\n15 a close\n",
+			"fio version 3", "fio", "fio version 3 iolog\n10 a add\n10 a open\n12 a read 4096 8192\n13 a wait 99\n15 b write 0 512\n15 b sync_file_range 0 0\n15 b syncfs 0 0\n15 a close\n",
 			[]Record{{0, Read, 0, 4096, 8192}, {3000, Write, 1, 0, 512}}, "a b",
 		},
 		{

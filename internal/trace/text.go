@@ -264,7 +264,7 @@ var fioLog = &format{
 			return false, errBad("it is not a file and action")
 		}
 		switch string(a[1]) {
-		case "add", "open", "close", "sync", "datasync", "trim":
+		case "add", "open", "close", "sync", "datasync", "sync_file_range", "syncfs", "trim": // io_ddir_name of fio's io_ddir.h
 			return false, nil
 		case "wait":
 			if r.version == '3' { // read_iolog leaves it out, too
