@@ -42,13 +42,13 @@ func WriteFioIOLog(out io.Writer, disks []string, all []Request) error {
 
 // WriteFioLatencyLog writes requests as a latency log of fio (NAME_lat.1.log, with log_offset): milliseconds at
 // the end (add_log_sample of fio 3.42's stat.c), nanoseconds, 0 or 1 for a read or write, bytes, offset, in the order of
-// their ends.
+// their ends. The priority comes last, always (flush_samples of iolog.c): without it, the offset would be taken for one.
 func WriteFioLatencyLog(out io.Writer, all []Request) error {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b Request) int { return cmp.Compare(a.Time+a.Latency, b.Time+b.Latency) })
 	w := bufio.NewWriter(out)
 	for _, r := range sorted {
-		fmt.Fprintf(w, "%d, %d, %d, %d, %d\n", (r.Time+r.Latency)/1e6, r.Latency, r.Op, r.Length, r.Offset)
+		fmt.Fprintf(w, "%d, %d, %d, %d, %d, 0\n", (r.Time+r.Latency)/1e6, r.Latency, r.Op, r.Length, r.Offset)
 	}
 	return w.Flush()
 }

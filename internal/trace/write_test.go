@@ -37,7 +37,7 @@ func TestWritten(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := WriteFioLatencyLog(&b, all); err != nil || b.String() != "2, 1000, 1, 512, 4096\n6, 5000000, 0, 65536, 1099511627776\n9, 2345678, 0, 4096, 0\n" {
+	if err := WriteFioLatencyLog(&b, all); err != nil || b.String() != "2, 1000, 1, 512, 4096, 0\n6, 5000000, 0, 65536, 1099511627776, 0\n9, 2345678, 0, 4096, 0, 0\n" {
 		t.Errorf("%q, error %v", b.String(), err)
 	}
 }
