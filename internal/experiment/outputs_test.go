@@ -285,6 +285,7 @@ func TestDeathsWhileARunIsPlaced(t *testing.T) {
 			if runs, err := report.LoadRuns(t.Context(), dir, report.Options{}); err == nil && len(runs) != 1 || err != nil && !errors.Is(err, report.ErrNoCounters) {
 				t.Errorf("behind %d of %d steps a report has %d runs, %v", n, len(steps), len(runs), err)
 			}
+			oneRun(t, dir, later)
 			out := &Outputs{Record: time.Second, Dir: func(*sim.Scenario) string { return dir }}
 			if err := out.Check([]*sim.Scenario{{}}); err != nil {
 				t.Errorf("behind %d of %d steps: %v", n, len(steps), err)
@@ -314,6 +315,29 @@ func TestDeathsWhileARunIsPlaced(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// oneRun checks that what a report reads in a folder is all of the run of another folder, or nothing is.
+func oneRun(t *testing.T, dir, later string) {
+	t.Helper()
+	if !exists(filepath.Join(dir, seriesFile)) {
+		return // and with a table alone, which has it all, there is no report.txt to read
+	}
+	theirs := map[bool][]string{}
+	for _, name := range []string{seriesFile, reportFile, tableFile} {
+		a, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		b, _ := os.ReadFile(filepath.Join(later, name)) // none is another one
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs[bytes.Equal(a, b)] = append(theirs[bytes.Equal(a, b)], name)
+	}
+	if len(theirs) > 1 {
+		t.Errorf("the later run has %q, the earlier one %q", theirs[true], theirs[false])
 	}
 }
 
