@@ -79,7 +79,11 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		if f.New == nil {
 			return nil, fmt.Errorf("it needs new: the pool")
 		}
-		return func() { y.r.note(y.addPool(*f.New, f.New.Name)) }, nil
+		return func() {
+			if err := y.addPool(*f.New, f.New.Name); err != nil {
+				y.r.fail(fmt.Errorf("array %s: pool-add: %w", y.name, err))
+			}
+		}, nil
 	case "pool-remove":
 		return func() {
 			if p := y.array.Pool(f.Pool); p != nil {

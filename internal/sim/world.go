@@ -246,7 +246,12 @@ func (y *system) addPool(ps PoolSpec, name string) error {
 	done := false
 	y.array.CreatePool(spec, func(p *array.Pool, err error) {
 		failed, done = err, true
-		y.pools = append(y.pools, p)
+		switch {
+		case err == nil:
+			y.pools = append(y.pools, p)
+		case y.r.started: // a fault's, and nobody waits for it
+			y.r.fail(fmt.Errorf("array %s: pool-add: %w", y.name, err))
+		}
 	})
 	if !y.r.started {
 		y.r.settle(&done)
