@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,6 +121,36 @@ func TestValueOutsideOfRun(t *testing.T) {
 	}
 }
 
+// TestValueOfUnevenInterval: of one that is not whole steps of the series there are no figures. They were those of other steps,
+// or 0 where no step ended within it, so that a bound from above held.
+func TestValueOfUnevenInterval(t *testing.T) {
+	r := runOf(t, "%s", strings.Replace(inSmall("{name: j, volume: v, io: 4KiB, rate: 100, arrival: constant}", ", series: 2s"), "until: 3s", "until: 7500ms", 1))
+	for _, row := range []struct {
+		name     string
+		at, over Duration
+		says     string
+	}{
+		{"volume.v.iops", 4e9, 2e9, ""},
+		{"volume.v.iops", 6e9, 0, ""},
+		{"volume.v.iops", 7.5e9, 1.5e9, ""}, // up to the end of the run
+		{"volume.v.iops", 0, 3.5e9, ""},
+		{"volume.v.iops", 0, 0, ""},
+		{"volume.v.iops", 4e9, 1e9, "volume.v.iops: from 3s to 4s is not whole steps of 2s; give whole steps, or the scenario a shorter series"},
+		{"volume.v.iops", 3e9, 2e9, "from 1s to 3s is not whole steps of 2s"},
+		{"volume.v.iops", 0, 1e9, "from 6.5s to 7.5s is not whole steps of 2s"},
+		{"volume.v.iops", 5e9, 0, "from 0s to 5s is not whole steps of 2s"},
+		{"group.g.iops.max", 4e9, 1e9, "not whole steps of 2s"},
+		{"cache.c.effective_iops", 4e9, 1e9, "not whole steps of 2s"},
+		{"pool.p.iops", 4e9, 1e9, ""},
+		{"pool.p.iops", 2e9, 5e8, "pool.p.iops: from 1.5s to 2s is not whole steps of 1s; give whole steps"},
+	} {
+		v, err := r.Value(row.name, row.at, row.over)
+		if got := fmt.Sprint(err); row.says == "" && (err != nil || v < 99 || v > 101) || row.says != "" && !strings.Contains(got, row.says) {
+			t.Errorf("%s at %s over %s is %v (%v), want %q", row.name, row.at, row.over, v, err, row.says)
+		}
+	}
+}
+
 // TestValueLabels compares the values that labels can have with the documentation.
 func TestValueLabels(t *testing.T) {
 	text, err := os.ReadFile("../../docs/counters.md")
@@ -175,8 +206,20 @@ func TestExpectationsOfScenarios(t *testing.T) {
 		}
 		n := map[Kind]int{}
 		for i := range s.Expect {
-			n[s.Expect[i].Kind]++
-			all[s.Expect[i].Kind]++
+			e := &s.Expect[i]
+			n[e.Kind]++
+			all[e.Kind]++
+			c := s
+			if k := slices.IndexFunc(s.Cases, func(c Case) bool { return c.Name == e.Case }); k >= 0 {
+				if c, err = s.Case(s.Cases[k]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if at := cmp.Or(e.At, c.Until); at > 0 {
+				if err := c.checkSteps(e.Value, at, e.Over, c.Until); err != nil {
+					t.Errorf("%s: %v", filepath.Base(file), err)
+				}
+			}
 		}
 		told(strings.TrimSuffix(filepath.Base(file), ".yaml"), n)
 	}

@@ -198,7 +198,7 @@ func (s *series) window(i int, from, to int64) (sum volumeSample, seconds float6
 			sum.lower[o] += x.lower[o]
 		}
 		sum.held = x.held
-		seconds += float64(end-max(from, int64(k)*s.interval)) / second
+		seconds += float64(end-int64(k)*s.interval) / second
 	}
 	return sum, seconds
 }

@@ -14,7 +14,7 @@ const mb = 1 << 20 // the documents' MB
 
 // Value returns a figure of a run by its name, over the interval that ends at and is
 // over long; 0 and 0 mean the whole run. Times are the scenario's. An interval that is not within the run is an error, and so is
-// one of a figure of the whole run. The names:
+// one that is not whole steps of the figure's series, and one of a figure of the whole run. The names:
 //
 //	job.NAME.seconds|gb_s|mb_s|iops|latency_ms|p50_ms|p99_ms|max_ms|bytes|failed|aborted|wire_mb_s
 //	job.NAME.first.latency_ms|seconds|iops   while the disk has blocks that were never written
@@ -126,7 +126,33 @@ func (r *Run) checkInterval(name string, at, over Duration) error {
 	case int64(at) > r.ending():
 		return fmt.Errorf("%s: the run ended at %s, before %s", name, Duration(r.ending()), at)
 	}
-	return nil
+	return r.s.checkSteps(name, at, over, Duration(r.ending()))
+}
+
+// checkSteps returns an error for an interval that is not whole steps of its figure's series, but for where the run ends: of an
+// uneven one there would be the I/Os of other whole steps, or of none.
+func (s *Scenario) checkSteps(name string, at, over, end Duration) error {
+	var step Duration
+	switch kind, _, _ := strings.Cut(name, "."); kind {
+	case "volume", "group", "cache":
+		step = s.Series
+	case "pool":
+		step = second
+	default:
+		return nil
+	}
+	from := at - over
+	if over == 0 {
+		from = 0
+	}
+	if from%step == 0 && (at%step == 0 || at == end) {
+		return nil
+	}
+	mend := "give whole steps"
+	if step > second { // the shortest that a series can have
+		mend += ", or the scenario a shorter series"
+	}
+	return fmt.Errorf("%s: from %s to %s is not whole steps of %s; %s", name, from, at, step, mend)
 }
 
 // ofObject cuts the name of an object off that of a figure. Names may have dots.
