@@ -288,6 +288,11 @@ func TestMigration(t *testing.T) {
 	if _, err := (&Migration{Caches: "burn", Size: 1 << 20, Memory: 1, WorkingSet: 1 << 20, Link: 1, Profile: "vnx-raid5"}).Run(); err == nil {
 		t.Error("caches: burn is taken")
 	}
+	// One that takes more than 15 minutes has the figures of single seconds, too.
+	long := Migration{Caches: "file", Size: 1 << 40, Memory: 1 << 30, WorkingSet: 8 << 20, Link: 1 << 30, Profile: "vnx-raid5"}
+	if s, err := long.scenario(); err != nil || s.Series != 1e9 {
+		t.Errorf("the scenario of a long one is %v, %v", s, err)
+	}
 }
 
 // A percentile is the smallest latency that so many percent do not exceed, as fio's is; one beyond what was simulated is

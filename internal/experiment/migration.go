@@ -49,6 +49,7 @@ func (m *Migration) scenario() (*sim.Scenario, error) {
 name: migrate
 profile: %s
 sample: 1s
+series: 1s
 until: %ds
 arrays: [{name: array, adjust: {cache.read_size: 0}, pools: [{name: pool, mdisks: [{size: 2TiB}]}], volumes: [{name: vmdk, pool: pool, size: %d, filled: %d}]}]
 hosts:
