@@ -99,6 +99,7 @@ func (w Work) one(ctx, interrupted context.Context, s *sim.Scenario) (_ *sim.Run
 		meter = w.Meter(s)
 		defer func() { meter.End(r.Ended()) }()
 	}
+	r.Interrupt(func() bool { return ctx.Err() != nil })
 	slice := int64(10e6)
 	for ctx.Err() == nil {
 		began := time.Now()

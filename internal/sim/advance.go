@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/arraysim/arraysim/internal/store"
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/store"
+)
 
 // A run from when its clock starts to when its books are closed.
 
@@ -35,13 +39,55 @@ func (r *Run) begin() {
 	}
 }
 
+// What may happen at one instant: so many steps if no job comes nearer to its end by them, or else nothing will ever take time.
+// That is far more than any array does at once, and some seconds. Whoever may interrupt a run is asked after as many as
+// lookAround.
+const (
+	mostAtOnce = 1 << 24
+	lookAround = 1 << 16
+)
+
+// progress grows whenever a job that ends comes nearer to its end.
+func (r *Run) progress() uint64 {
+	sum := uint64(0)
+	for _, j := range r.jobs {
+		if j.ends && j.running {
+			if sum += j.bytes; j.replayed != nil { // a trace ends, whatever becomes of its requests
+				sum += j.failed
+			}
+		}
+	}
+	return sum
+}
+
+// Interrupt has Advance ask, while time stands still, whether to return without having come to its time.
+func (r *Run) Interrupt(asked func() bool) { r.interrupted = asked }
+
 // Advance runs until the scenario's time t or the end, and tells whether the run is
 // over.
 func (r *Run) Advance(t int64) bool {
 	if r.s.Until > 0 {
 		t = min(t, int64(r.s.Until))
 	}
+	steps, last, done := 0, r.exec.Now(), r.progress()
 	for r.end < 0 && r.exec.StepUntil(r.start+t) {
+		if now := r.exec.Now(); now != last {
+			steps, last = 0, now
+			continue
+		}
+		if steps++; steps%lookAround != 0 {
+			continue
+		}
+		if r.interrupted != nil && r.interrupted() {
+			return false
+		}
+		if steps == r.most {
+			if p := r.progress(); p != done {
+				steps, done = 0, p
+				continue
+			}
+			r.fail(fmt.Errorf("time stands still at %s: nothing takes time; give a profile, think, bytes or a rate", Duration(r.now())))
+		}
 	}
 	r.checkPolicies()
 	if r.end < 0 {

@@ -55,6 +55,8 @@ func (s *Load) check() error {
 		return errors.New("fractions go from 0 to 1")
 	case s.IO%512 != 0 || s.IO > 16<<20:
 		return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", s.IO)
+	case s.Burst != nil && (s.Burst.For == 0 || s.Burst.Every == 0): // it would follow itself without time between
+		return errors.New("a burst takes time, and so does what is between two; give for and every, such as burst: {for: 1s, every: 10s}")
 	}
 	weights := 0
 	for _, x := range s.Sizes {

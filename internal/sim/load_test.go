@@ -35,6 +35,9 @@ func TestLoadsThatCannotBe(t *testing.T) {
 		"rate: 5, io: 4KiB, changes: [{at: 1s}]":                                                      "change at 1s: an open loop stays one",
 		"outstanding: 4, rate_max: 5, io: 4KiB, changes: [{at: 1s}]":                                  "change at 1s: an open loop stays one",
 		"outstanding: 5, io: 4KiB, changes: [{at: 1s, rate: 5}]":                                      "a closed one without",
+		"outstanding: 1, io: 4KiB, burst: {}":                                                         "a burst takes time, and so does what is between two",
+		"rate: 1, io: 4KiB, burst: {for: 1s}":                                                         "give for and every",
+		"rate: 1, io: 4KiB, burst: {every: 1s}":                                                       "give for and every",
 		"outstanding: 1, io: 4KiB, write: .nan":                                                       "fractions go from 0 to 1",
 		"outstanding: 1, io: 4KiB, write: 0.5, hot: {reads: .nan, span: 1MiB}":                        "fractions go from 0 to 1",
 		"outstanding: 1, sizes: [{size: 4KiB, weight: 1}, {size: 0, weight: 0}], pattern: sequential": "an I/O of 0",
@@ -133,5 +136,41 @@ func TestDifferenceFromZero(t *testing.T) {
 	}
 	if o := all.Outcomes(); !o[0].OK || o[0].Difference != "+0" {
 		t.Errorf("of several runs the outcome is %+v", o[0])
+	}
+}
+
+// TestTimeStandsStill: where nothing takes time, a closed loop has no end. Its run ends with an error, and an interruption ends
+// it before. Work that ends may take as many steps as it needs.
+func TestTimeStandsStill(t *testing.T) {
+	still := func(job string) *Run {
+		text := strings.Replace(inSmall("{volume: v, "+job+"}", ""), "all-flash", "none", 1)
+		s, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.most = lookAround
+		return r
+	}
+	for _, job := range []string{"outstanding: 4, io: 4KiB", "outstanding: 4, io: 4KiB, for: 1s",
+		"kind: transactions, users: 3, steps: [{ios: 2, io: 4KiB}]"} {
+		r := still("at: 1s, " + job)
+		if want := "time stands still at 1s: nothing takes time; give a profile, think, bytes or a rate"; !r.Advance(3e9) || fmt.Sprint(r.Problem()) != want || r.Ended() {
+			t.Errorf("%s: %v, want %s", job, r.Problem(), want)
+		}
+		r = still("at: 1s, " + job)
+		asked := 0
+		r.Interrupt(func() bool { asked++; return true })
+		if r.Advance(3e9) || asked != 1 || r.now() != 1e9 {
+			t.Errorf("%s: it was asked %d times whether to go on, at %s", job, asked, Duration(r.now()))
+		}
+	}
+	for _, job := range []string{"outstanding: 4, io: 4KiB, think: 1ms", "outstanding: 4, io: 4KiB, rate: 10", "outstanding: 4, io: 4KiB, bytes: 100MiB"} {
+		if r := still(job); !r.Advance(3e9) || !r.Ended() {
+			t.Errorf("%s: %v", job, r.Problem())
+		}
 	}
 }

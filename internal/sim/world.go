@@ -35,6 +35,9 @@ type Run struct {
 	policies []madePolicy // of somebody else's
 	changes  []change     // of rates
 	watch    func(IO)
+	// most is how many steps may be at one instant; interrupted, if there is one, is asked meanwhile.
+	most        int
+	interrupted func() bool
 }
 
 // system is an array with its profile.
@@ -80,7 +83,7 @@ type hostSide struct {
 // New builds a run: arrays, volumes with their contents, hosts that are logged in. The
 // scenario's clock stands at 0 afterwards.
 func New(s *Scenario) (*Run, error) {
-	r := &Run{s: s, exec: &block.Virtual{}, end: -1}
+	r := &Run{s: s, exec: &block.Virtual{}, end: -1, most: mostAtOnce}
 	err := r.build()
 	if r.problem != nil {
 		err = r.problem // it says where
