@@ -134,18 +134,21 @@ func (j *job) makeLoads(vols []*volume) error {
 		if l.k, err = newDisk(l.d, s.Disk, uint64(s.Size)); err != nil {
 			return err
 		}
-		l.setSizes(s)
+		largest, err := l.setSizes(s)
+		if err != nil {
+			return err
+		}
 		l.span = l.k.bytes
 		if s.Span != 0 {
 			l.span = min(uint64(s.Span), l.k.bytes)
 		}
 		l.span -= l.span % l.align
-		if l.span < l.align || l.span == 0 {
-			return errors.New("the span is smaller than one I/O")
+		if l.span < max(l.align, largest) {
+			return fmt.Errorf("its span, in steps of align, is %s and smaller than one I/O of %s; give more", Size(l.span), Size(largest))
 		}
 		if s.Hot != nil {
 			l.hot = uint64(s.Hot.Reads*1e6 + 0.5)
-			l.hotAt = max(l.align, min(uint64(s.Hot.Span), l.span)/l.align*l.align)
+			l.hotAt = max(l.up(largest), min(uint64(s.Hot.Span), l.span)/l.align*l.align)
 		}
 		l.done = l.ended
 		l.next = l.arrive
@@ -178,21 +181,42 @@ type change struct {
 	fn func()
 }
 
-func (l *load) setSizes(s *JobSpec) {
+// setSizes takes the sizes of I/Os and what their addresses are multiples of, and returns the largest size.
+func (l *load) setSizes(s *JobSpec) (largest uint64, err error) {
 	l.size = uint64(s.IO)
-	largest := l.size
+	largest, err = l.size, l.d.v.wholeBlocks(s.IO)
 	for _, x := range s.Sizes {
 		l.total += uint64(x.Weight)
 		largest = max(largest, uint64(x.Size))
+		if err == nil {
+			err = l.d.v.wholeBlocks(x.Size)
+		}
 	}
-	l.align = uint64(s.Align)
-	if l.align == 0 {
+	if l.align = uint64(s.Align); l.align == 0 {
 		l.align = 1 << bits.Len64(largest-1)
 		if s.Pattern == "sequential" {
 			l.align = largest
 		}
 	}
-	l.align = max(l.align, uint64(l.d.v.info.BlockSize))
+	bs := uint64(l.d.v.info.BlockSize)
+	l.align = (l.align + bs - 1) / bs * bs
+	return largest, err
+}
+
+// up is a number of bytes in whole steps of the alignment.
+func (l *load) up(bytes uint64) uint64 { return (bytes + l.align - 1) / l.align * l.align }
+
+// place is a random address in the first so many bytes, which have room for the I/O.
+func (l *load) place(within, size uint64) uint64 {
+	return l.rng.N((within-size)/l.align+1) * l.align
+}
+
+// wholeBlocks returns an error for I/Os that are not whole blocks of the volume: their commands would be of fewer.
+func (v *volume) wholeBlocks(io Size) error {
+	if bs := v.info.BlockSize; uint64(io)%uint64(bs) != 0 {
+		return fmt.Errorf("an I/O of %s on volume %s, whose blocks are of %d bytes; give a multiple of that", io, v.name, bs)
+	}
+	return nil
 }
 
 // setRate makes the gap between arrivals: rate is I/Os a second, or bytes a second
@@ -307,9 +331,9 @@ func (l *load) issue() {
 		}
 		l.pos = off + size
 	case !write && l.hot > 0 && l.rng.Chance(l.hot):
-		off = l.rng.N(l.hotAt/l.align) * l.align
+		off = l.place(l.hotAt, size)
 	default:
-		off = l.rng.N(l.span/l.align) * l.align
+		off = l.place(l.span, size)
 	}
 	c.rw(write, off, size)
 	c.issued = l.j.r.exec.Now()

@@ -174,3 +174,56 @@ func TestTimeStandsStill(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallAlignment: I/Os that are larger than what their addresses are multiples of stay within the span, and come to its end.
+func TestSmallAlignment(t *testing.T) {
+	for _, row := range []struct {
+		load, says string
+		end        uint64 // of the I/O that ends last
+	}{
+		{"align: 4KiB, span: 2MiB, io: 1MiB, disk: thin, size: 2MiB, write: 1", "", 2 << 20},
+		{"align: 16MiB, io: 16MiB", "", 64 << 20},
+		{"align: 4KiB, span: 128KiB, io: 64KiB, hot: {reads: 1, span: 4KiB}", "", 64 << 10},
+		{"align: 512, span: 1000, io: 512", "", 512},
+		{"align: 1, span: 64KiB, io: 4KiB", "", 64 << 10},
+		{"align: 4KiB, span: 256KiB, io: 64KiB, pattern: sequential", "", 256 << 10},
+		{"align: 4KiB, span: 32KiB, io: 64KiB, pattern: sequential", "is 32KiB and smaller than one I/O of 64KiB; give more", 0},
+		{"align: 4KiB, span: 32KiB, sizes: [{size: 4KiB, weight: 9}, {size: 64KiB, weight: 1}]", "smaller than one I/O of 64KiB", 0},
+	} {
+		s, err := Parse([]byte(inSmall("{name: j, volume: v, outstanding: 4, think: 10ms, "+row.load+"}", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := uint64(0)
+		r, err := New(s)
+		if err == nil {
+			r.watch = func(io IO) { end = max(end, io.Offset+io.Bytes) }
+			r.Advance(1e9)
+		}
+		if got := fmt.Sprint(err); row.says == "" && (err != nil || r.jobs[0].failed > 0 || end > row.end || end < row.end/8*7) || !strings.Contains(got, row.says) {
+			t.Errorf("%s: the end is %d, %s, want %d, %s", row.load, end, got, row.end, row.says)
+		}
+	}
+}
+
+// TestWholeBlocks: an I/O that is not whole blocks of its volume would be a command of fewer blocks, or of none.
+func TestWholeBlocks(t *testing.T) {
+	for job, want := range map[string]string{
+		"outstanding: 1, io: 512": "job j: an I/O of 512 on volume v, whose blocks are of 4096 bytes; give a multiple of that",
+		"rate: 1, sizes: [{size: 4KiB, weight: 1}, {size: 6KiB, weight: 1}]":       "an I/O of 6KiB on volume v",
+		"kind: transactions, users: 1, steps: [{compute: 1ms}, {ios: 1, io: 512}]": "step 1: an I/O of 512 on volume v",
+		"outstanding: 1, think: 1ms, io: 8KiB, align: 512":                         "",
+	} {
+		s, err := Parse([]byte(strings.Replace(inSmall("{name: j, volume: v, "+job+"}", ""), "size: 64MiB", "block_size: 4096, size: 64MiB", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(s)
+		if err == nil {
+			r.Advance(3e9)
+		}
+		if got := fmt.Sprint(err); want == "" && (err != nil || r.jobs[0].failed > 0) || !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %v, want %s", job, err, want)
+		}
+	}
+}

@@ -127,6 +127,9 @@ func (j *job) makeTransactions(d *device) error {
 	for i := range j.spec.Steps {
 		s := txStep{TxStep: j.spec.Steps[i]}
 		if s.IOs > 0 {
+			if err := d.v.wholeBlocks(s.IO); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
 			io := uint64(s.IO)
 			s.base = uint64(s.From) / io * io
 			span := uint64(s.Span)
