@@ -60,8 +60,11 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 	mdisk := fmt.Sprintf("%s.m%02d", f.Pool, f.Mdisk)
 	switch f.Kind {
 	case "mdisk-slow":
-		if _, ok := y.kinds[mdisk]; !ok || f.Factor <= 0 {
+		if _, ok := y.kinds[mdisk]; !ok {
 			return nil, fmt.Errorf("it needs pool, mdisk (a number from 0) and factor; there is no %s", mdisk)
+		}
+		if !(f.Factor >= minFactor && f.Factor <= maxFactor) {
+			return nil, fmt.Errorf("factor is %g; give %g to %g", f.Factor, minFactor, float64(maxFactor))
 		}
 		return func() { y.store.Slow(mdisk, int64(f.Factor*1000)) }, nil
 	case "mdisk-offline", "mdisk-online":
@@ -78,6 +81,9 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 	case "pool-add":
 		if f.New == nil {
 			return nil, fmt.Errorf("it needs new: the pool")
+		}
+		if err := f.New.checkMdisks(); err != nil {
+			return nil, err
 		}
 		return func() {
 			if err := y.addPool(*f.New, f.New.Name); err != nil {

@@ -74,12 +74,8 @@ type replayIO struct {
 const replayPiece = 1 << 20
 
 func (j *job) makeReplay(d *device) error {
-	s := j.spec.Trace
-	switch {
-	case j.r.s.Replay == nil:
+	if j.r.s.Replay == nil {
 		return errors.New("a job of kind trace needs a trace; run the scenario with arraysim replay TRACE --virtual")
-	case s.Speed < 0 || s.Depth < 0:
-		return errors.New("speed and depth are not negative")
 	}
 	p := &replaying{j: j, d: d, src: j.r.s.Replay, size: d.v.info.Sectors * 512, block: uint64(d.v.info.BlockSize)}
 	p.out = &ReplayOutcome{VolumeBytes: int64(p.size), Reads: Replayed{Histogram: newLatencies(3)}, Writes: Replayed{Histogram: newLatencies(3)}}

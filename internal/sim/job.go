@@ -141,6 +141,12 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		}
 	}
 	switch spec.Kind {
+	case "zero", "unmap", "clone":
+		if err := spec.checkWork(vols[0]); err != nil {
+			return nil, err
+		}
+	}
+	switch spec.Kind {
 	case "transactions":
 		if err := j.makeTransactions(d); err != nil {
 			return nil, err
@@ -175,7 +181,7 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		if err := j.cacheable(j.h.device(to)); err != nil {
 			return nil, err
 		}
-		if size+uint64(spec.Skew) > to.info.Sectors*512 {
+		if have := to.info.Sectors * 512; size > have || uint64(spec.Skew) > have-size {
 			return nil, fmt.Errorf("volume %s is smaller than the %d MiB of the clone", to.name, size>>20)
 		}
 		j.ends, j.total = true, size

@@ -51,7 +51,7 @@ func (s *Load) check() error {
 		return errors.New("a load needs io or sizes")
 	case s.Outstanding == 0 && s.Rate == 0 && s.Bandwidth == 0:
 		return errors.New("a load needs outstanding (a closed loop), rate or bandwidth (an open one)")
-	case !(s.Write >= 0 && s.Write <= 1) || s.Hot != nil && !(s.Hot.Reads >= 0 && s.Hot.Reads <= 1):
+	case !fraction(s.Write) || s.Hot != nil && !fraction(s.Hot.Reads):
 		return errors.New("fractions go from 0 to 1")
 	case s.IO%512 != 0 || s.IO > 16<<20:
 		return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", s.IO)

@@ -331,10 +331,8 @@ func (s *Scenario) fill() error {
 		set(&a.Name, fmt.Sprintf("array%d", i+1))
 		set(&a.Profile, s.Profile)
 		set(&a.Store, s.Store)
-		for j := range a.Pools {
-			if len(a.Pools[j].Mdisks) == 0 {
-				return fmt.Errorf("pool %s has no mdisks; add some", a.Pools[j].Name)
-			}
+		if err := a.checkCounts(); err != nil {
+			return err
 		}
 	}
 	for i := range s.Hosts {
@@ -389,6 +387,9 @@ func (h *HostSpec) fill() error {
 	if h.Mover.Outstanding == 0 {
 		h.Mover.Outstanding = 8
 	}
+	if err := h.checkMover(); err != nil {
+		return err
+	}
 	return h.fillCache()
 }
 
@@ -399,11 +400,12 @@ func (j *JobSpec) check() error {
 	if j.Arrival == "" {
 		j.Arrival = "poisson"
 	}
+	if err := j.checkNumbers(); err != nil {
+		return err
+	}
 	switch {
 	case j.Volume == "":
 		return errors.New("it has no volume; add one")
-	case j.Outstanding < 0:
-		return fmt.Errorf("outstanding is %d; give 1 or more", j.Outstanding)
 	case j.Kind == "clone" && j.To == "":
 		return errors.New("a clone has a volume and goes to another; add to")
 	case j.Kind == "transactions":

@@ -47,8 +47,8 @@ type TxStep struct {
 }
 
 func (j *JobSpec) checkTransactions() error {
-	if j.Users < 1 || len(j.Steps) == 0 || j.CPUs < 0 {
-		return errors.New("transactions need users and steps")
+	if err := j.checkUsers(); err != nil {
+		return err
 	}
 	if err := j.checkTypes(); err != nil {
 		return err
@@ -68,12 +68,14 @@ func (j *JobSpec) checkTransactions() error {
 			return fmt.Errorf("step %d does nothing; give ios or compute", i)
 		case s.IOs > 0 && (s.IO == 0 || s.IO%512 != 0 || s.IO > 16<<20):
 			return fmt.Errorf("step %d: an I/O of %s; sizes are multiples of 512 up to 16 MiB", i, s.IO)
-		case s.Write < 0 || s.Write > 1 || s.Hot != nil && (s.Hot.Reads < 0 || s.Hot.Reads > 1):
+		case !fraction(s.Write) || s.Hot != nil && !fraction(s.Hot.Reads):
 			return errors.New("fractions go from 0 to 1")
 		case s.Skew < 0 || s.Skew > 16:
 			return fmt.Errorf("step %d: a skew of %d is not possible; give 1 to 16", i, s.Skew)
 		case s.IOs < 0 || s.Compute < 0 || s.Outstanding < 0:
 			return fmt.Errorf("step %d: numbers are not negative", i)
+		case s.IOs > maxAtOnce || s.Outstanding > maxAtOnce:
+			return fmt.Errorf("step %d: %d I/Os, %d at a time; give up to %d", i, s.IOs, s.Outstanding, maxAtOnce)
 		}
 	}
 	return nil

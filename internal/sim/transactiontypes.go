@@ -29,8 +29,8 @@ func (j *JobSpec) checkTypes() error {
 		if x.Percent == 0 {
 			x.Percent = 100
 		}
-		if x.Name == "" || x.Weight < 0 || x.Percent < 0 {
-			return fmt.Errorf("type %d of transactions: it has a name, and weight and percent are not negative", i)
+		if x.Name == "" || x.Weight < 0 || x.Percent < 0 || x.Weight > 1e9 || x.Percent > 1e6 {
+			return fmt.Errorf("type %d of transactions: it has a name, a weight of 1 to 10^9, and a percent of 1 to 10^6", i)
 		}
 	}
 	return nil
