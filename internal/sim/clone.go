@@ -63,6 +63,7 @@ func (j *job) observe(bytes uint64, began int64) {
 	j.count(bytes, wait)
 	j.phase[1].ios++
 	j.phase[1].wait += wait
+	j.phase[1].end = j.r.now()
 	record(j.latency, wait)
 }
 

@@ -222,6 +222,7 @@ func (x *replayIO) pieceDone(c *command) {
 		p.j.phase[1].ios++
 		p.j.phase[1].bytes += x.bytes
 		p.j.phase[1].wait += wait
+		p.j.phase[1].end = p.j.r.now()
 	}
 	x.next = p.free
 	p.free = x

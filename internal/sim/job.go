@@ -41,8 +41,20 @@ type job struct {
 		end   int64
 	}
 	wireOut  uint64 // bytes of data that the host sent before it began
+	atEnd    did    // until it ended
 	steps    []Step
 	replayed *ReplayOutcome
+}
+
+// did is what rates of a job are made of.
+type did struct{ ios, bytes, wire uint64 }
+
+// did returns what the job did while it lasted: what was under way when it ended is no part of a rate over its time.
+func (j *job) did() did {
+	if j.over {
+		return j.atEnd
+	}
+	return did{j.ios, j.bytes, j.h.wire[1] - j.wireOut}
 }
 
 // Step is what a job did in a tenth of a second.
@@ -232,6 +244,7 @@ func (j *job) stop() {
 	if j.over {
 		return
 	}
+	j.atEnd = j.did()
 	j.running, j.over, j.ended = false, true, j.r.now()
 	j.r.event("job %s ends after %s: %d MiB", j.spec.Name, Duration(j.ended-j.began), j.bytes>>20)
 	for _, next := range j.after {

@@ -17,6 +17,7 @@ const mb = 1 << 20 // the documents' MB
 // one that is not whole steps of the figure's series, and one of a figure of the whole run. The names:
 //
 //	job.NAME.seconds|gb_s|mb_s|iops|latency_ms|p50_ms|p99_ms|max_ms|bytes|failed|aborted|wire_mb_s
+//	                                         rates are of what ended while the job lasted, and the rest of all that it sent
 //	job.NAME.first.latency_ms|seconds|iops   while the disk has blocks that were never written
 //	job.NAME.after.latency_ms|iops           once it has none
 //	job.NAME.lap1.latency_ms|p99_ms|seconds|wire_mb_s  of the first lap of several
@@ -193,11 +194,11 @@ func (j *job) value(what string) (float64, bool) {
 	case "seconds":
 		return j.seconds(), true
 	case "gb_s":
-		return perSecond(j.bytes, j.seconds()) / 1e9, true
+		return perSecond(j.did().bytes, j.seconds()) / 1e9, true
 	case "mb_s":
-		return perSecond(j.bytes, j.seconds()) / mb, true
+		return perSecond(j.did().bytes, j.seconds()) / mb, true
 	case "iops":
-		return perSecond(j.ios, j.seconds()), true
+		return perSecond(j.did().ios, j.seconds()), true
 	case "latency_ms":
 		return meanOf(first.wait+after.wait, first.ios+after.ios)
 	case "p50_ms":
@@ -213,7 +214,7 @@ func (j *job) value(what string) (float64, bool) {
 	case "aborted":
 		return float64(j.aborted), true
 	case "wire_mb_s":
-		return perSecond(j.h.wire[1]-j.wireOut, j.seconds()) / mb, true
+		return perSecond(j.did().wire, j.seconds()) / mb, true
 	case "first.latency_ms":
 		return meanOf(first.wait, first.ios)
 	case "first.seconds":
@@ -252,7 +253,7 @@ func (r *Run) Percentile(job string, p float64) (float64, error) {
 
 func (h *host) value(what string) (float64, bool) {
 	if what == "wire_mb_s" {
-		return perSecond(h.wire[0]+h.wire[1], float64(h.r.end)/1e9) / mb, true
+		return perSecond(h.wire[0]+h.wire[1], float64(h.r.ending())/1e9) / mb, true
 	}
 	sum := uint64(0)
 	found := false

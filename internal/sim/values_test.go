@@ -1,0 +1,48 @@
+package sim
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// TestFiguresAfterTheEnd: the rates of a job do not change any more when it is over, whatever its host sends then.
+func TestFiguresAfterTheEnd(t *testing.T) {
+	r, err := New(parsed(t, strings.Replace(inSmall("{name: j, volume: v, io: 4KiB, write: 1, outstanding: 500, think: 1ms, for: 1s}, {name: later, volume: v, io: 64KiB, write: 1, rate: 1000, at: 1s}", ""), "all-flash", "vnx-raid5", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := func() (all [4]float64) {
+		for i, name := range []string{"iops", "mb_s", "gb_s", "wire_mb_s"} {
+			all[i] = figureOf(t, r, "job.j."+name, 0, 0)
+		}
+		return all
+	}
+	r.Advance(1e9)
+	before, sent := figures(), figureOf(t, r, "host.h.wire_mb_s", 0, 0)
+	r.Advance(3e9)
+	if after := figures(); after != before || before[0] == 0 || math.Abs(before[3]/before[1]-1) > 0.3 {
+		t.Errorf("iops, mb_s, gb_s, wire_mb_s are %v at its end, and %v later", before, after)
+	}
+	if sent <= 0 || sent > before[3]*1.1 {
+		t.Errorf("the host sent %g MB/s at 1 s, its job %g", sent, before[3])
+	}
+}
+
+// TestAfterOfOperations: figures of the time in which a disk has no new blocks are there for all kinds of jobs.
+func TestAfterOfOperations(t *testing.T) {
+	r := runOf(t, "%s", inSmall("{name: z, kind: zero, volume: v, at: 1s}", ""))
+	all, after := figureOf(t, r, "job.z.iops", 0, 0), figureOf(t, r, "job.z.after.iops", 0, 0)
+	if all <= 0 || math.Abs(after/all-1) > 1e-6 {
+		t.Errorf("%g operations a second, %g once the disk has no new blocks", all, after)
+	}
+}
+
+func parsed(t *testing.T, text string) *Scenario {
+	t.Helper()
+	s, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
