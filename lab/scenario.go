@@ -210,7 +210,7 @@ type Job struct {
 	Caches string `yaml:"caches,omitempty"`
 }
 
-// Burst turns a load on for For, at intervals whose mean is Every.
+// Burst turns a load on for For, and off for a time whose mean is Every.
 type Burst struct {
 	For   time.Duration `yaml:"for"`
 	Every time.Duration `yaml:"every"`

@@ -66,14 +66,18 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		if !(f.Factor >= minFactor && f.Factor <= maxFactor) {
 			return nil, fmt.Errorf("factor is %g; give %g to %g", f.Factor, minFactor, float64(maxFactor))
 		}
-		return func() { y.store.Slow(mdisk, int64(f.Factor*1000)) }, nil
+		return func() {
+			if y.poolOf(f) != nil {
+				y.store.Slow(mdisk, int64(f.Factor*1000))
+			}
+		}, nil
 	case "mdisk-offline", "mdisk-online":
 		if _, ok := y.kinds[mdisk]; !ok {
 			return nil, fmt.Errorf("it needs pool and mdisk (a number from 0); there is no %s", mdisk)
 		}
 		return func() {
-			if p := y.array.Pool(f.Pool); p != nil {
-				y.r.note(p.SetMdiskOffline(mdisk[len(f.Pool)+1:], f.Kind == "mdisk-offline"))
+			if p := y.poolOf(f); p != nil {
+				y.failed(f, p.SetMdiskOffline(mdisk[len(f.Pool)+1:], f.Kind == "mdisk-offline"))
 			}
 		}, nil
 	case "node-loss", "node-return":
@@ -85,15 +89,11 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		if err := f.New.checkMdisks(); err != nil {
 			return nil, err
 		}
-		return func() {
-			if err := y.addPool(*f.New, f.New.Name); err != nil {
-				y.r.fail(fmt.Errorf("array %s: pool-add: %w", y.name, err))
-			}
-		}, nil
+		return func() { y.failed(f, y.addPool(*f.New, f.New.Name)) }, nil
 	case "pool-remove":
 		return func() {
-			if p := y.array.Pool(f.Pool); p != nil {
-				y.array.DeletePool(p, func(err error) { y.r.note(err) })
+			if p := y.poolOf(f); p != nil {
+				y.array.DeletePool(p, func(err error) { y.failed(f, err) })
 			}
 		}, nil
 	case "write-mode":
@@ -102,7 +102,7 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 			return nil, fmt.Errorf("mode is %q; it is fast, flush-through or write-through", f.Mode)
 		}
 		return func() {
-			if p := y.array.Pool(f.Pool); p != nil {
+			if p := y.poolOf(f); p != nil {
 				p.SetWriteMode(mode)
 			}
 		}, nil
@@ -118,7 +118,7 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		}
 		return func() {
 			policy.Destage, policy.Placement = y.destage, y.placement
-			y.r.note(y.array.SetPolicy(policy))
+			y.failed(f, y.array.SetPolicy(policy))
 		}, nil
 	case "lun-reset":
 		v := y.r.volumeNamed(f.Volume)
@@ -133,9 +133,18 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 	return nil, fmt.Errorf("unknown kind; it is one of mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy, lun-reset, cold-restart, suspend, snapshot-revert or snapshot-consolidate")
 }
 
-// note writes an error of a change into the event log.
-func (r *Run) note(err error) {
+// poolOf is the pool of a fault. Without it the run ends: its event log would say that something happened, and nothing did.
+func (y *system) poolOf(f *FaultSpec) *array.Pool {
+	p := y.array.Pool(f.Pool)
+	if p == nil {
+		y.failed(f, fmt.Errorf("there is no pool %q", f.Pool))
+	}
+	return p
+}
+
+// failed ends the run with the error, if there is one, of a fault that could not be.
+func (y *system) failed(f *FaultSpec, err error) {
 	if err != nil {
-		r.event("%v", err)
+		y.r.fail(fmt.Errorf("array %s: %s: %w", y.name, f.Kind, err))
 	}
 }

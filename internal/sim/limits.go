@@ -15,6 +15,8 @@ const (
 	pieceStep  = 4096 // of what a host moves: whole blocks of any volume
 	minFactor  = 0.001
 	maxFactor  = 1e6
+	// Weights are bounded, and a larger deviation is as if it were this one.
+	maxDeviation = 100
 )
 
 // fraction tells whether x goes from 0 to 1, which what is no number does not.
@@ -103,6 +105,21 @@ func (j *JobSpec) checkWork(v *volume) error {
 		if x.size%bs != 0 {
 			return fmt.Errorf("%s is %s, and the blocks of volume %s are of %d bytes; give a multiple of that", x.name, x.size, v.name, bs)
 		}
+	}
+	return nil
+}
+
+// checkSpread refuses settings of a load's rates and addresses that would have no effect.
+func (s *Load) checkSpread() error {
+	switch {
+	case s.RateMax != 0 && s.RateMax < s.Rate:
+		return fmt.Errorf("rate_max is %g, below the rate of %g; give more, or leave it out", s.RateMax, s.Rate)
+	case !(s.LogNormal >= 0 && s.LogNormal <= maxDeviation):
+		return fmt.Errorf("lognormal is %g; give 0 to %d", s.LogNormal, maxDeviation)
+	case s.LogNormal > 0 && !s.Total:
+		return errors.New("lognormal divides the rate of a group; add total: true, or leave it out")
+	case s.Hot != nil && s.Pattern == "sequential":
+		return errors.New("a sequential load has no hot span; leave hot out, or make it random")
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ func (s *Load) check() error {
 	case s.Burst != nil && (s.Burst.For == 0 || s.Burst.Every == 0): // it would follow itself without time between
 		return errors.New("a burst takes time, and so does what is between two; give for and every, such as burst: {for: 1s, every: 10s}")
 	}
+	if err := s.checkSpread(); err != nil {
+		return err
+	}
 	weights := 0
 	for _, x := range s.Sizes {
 		if x.Size == 0 || x.Size%512 != 0 || x.Size > 16<<20 {

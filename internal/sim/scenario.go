@@ -208,10 +208,9 @@ type Load struct {
 	Span    Size     `yaml:"span"`                                             // of the disk; 0 is all
 	Align   Size     `yaml:"align"`
 	Hot     *HotSpec `yaml:"hot"`
-	Laps    int      `yaml:"laps"`  // a sequential load ends after this many rounds
-	Bytes   Size     `yaml:"bytes"` // it ends after this many bytes
-	Verify  bool     `yaml:"verify"`
-	Timeout Duration `yaml:"timeout"` // the host aborts a command after this time and sends it again
+	Laps    int      `yaml:"laps"`    // a sequential load ends after this many rounds
+	Bytes   Size     `yaml:"bytes"`   // it ends after this many bytes
+	Timeout Duration `yaml:"timeout"` // the host aborts a command after this time
 }
 
 // IOSize is one size of a histogram.
@@ -220,7 +219,7 @@ type IOSize struct {
 	Weight int  `yaml:"weight"`
 }
 
-// Burst turns a load on for For, at intervals whose mean is Every.
+// Burst turns a load on for For, and off for a time whose mean is Every.
 type Burst struct {
 	For   Duration `yaml:"for"`
 	Every Duration `yaml:"every"`

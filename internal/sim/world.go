@@ -132,7 +132,7 @@ func (r *Run) build() error {
 	}
 	for i := range s.Faults {
 		if err := r.plan(&s.Faults[i]); err != nil {
-			return fmt.Errorf("fault %d (%s): %w", i, s.Faults[i].Kind, err)
+			return fmt.Errorf("fault %d (%s): %w", i+1, s.Faults[i].Kind, err)
 		}
 	}
 	r.begin()
