@@ -89,6 +89,11 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		if err := f.New.checkMdisks(); err != nil {
 			return nil, err
 		}
+		for _, o := range y.r.arrays {
+			if o != y && o.array.Pool(f.New.Name) != nil {
+				return nil, fmt.Errorf("arrays %s and %s would both have a pool %s; rename one", o.name, y.name, f.New.Name)
+			}
+		}
 		return func() { y.failed(f, y.addPool(*f.New, f.New.Name)) }, nil
 	case "pool-remove":
 		return func() {

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -328,6 +329,9 @@ func (s *Scenario) fill() error {
 	for i := range s.Arrays {
 		a := &s.Arrays[i]
 		set(&a.Name, fmt.Sprintf("array%d", i+1))
+		if slices.ContainsFunc(s.Arrays[:i], func(o ArraySpec) bool { return o.Name == a.Name }) {
+			return fmt.Errorf("there are two arrays %q; rename one", a.Name)
+		}
 		set(&a.Profile, s.Profile)
 		set(&a.Store, s.Store)
 		if err := a.checkCounts(); err != nil {
@@ -335,6 +339,9 @@ func (s *Scenario) fill() error {
 		}
 	}
 	for i := range s.Hosts {
+		if slices.ContainsFunc(s.Hosts[:i], func(o HostSpec) bool { return o.Name == s.Hosts[i].Name }) {
+			return fmt.Errorf("there are two hosts %q; rename one", s.Hosts[i].Name)
+		}
 		if err := s.Hosts[i].fill(); err != nil {
 			return fmt.Errorf("host %s: %w", s.Hosts[i].Name, err)
 		}

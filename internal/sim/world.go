@@ -105,6 +105,9 @@ func (r *Run) build() error {
 			return fmt.Errorf("array %s: %w", spec.Name, err)
 		}
 	}
+	if err := r.checkShared(); err != nil {
+		return err
+	}
 	for _, spec := range s.Hosts {
 		h, err := r.newHost(spec)
 		if err != nil {
@@ -210,6 +213,27 @@ func (r *Run) addArray(spec ArraySpec) error {
 			if err := y.addVolume(vs, numbered(vs.Name, i, vs.Count)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// checkShared refuses a name that objects of two arrays have: figures, random streams and the log of I/Os go by it.
+func (r *Run) checkShared() error {
+	of := map[string]*system{}
+	for _, y := range r.arrays {
+		var names []string
+		for _, p := range y.pools {
+			names = append(names, "pool "+p.Name())
+		}
+		for _, v := range y.vols {
+			names = append(names, "volume "+v.name)
+		}
+		for _, name := range names {
+			if o := of[name]; o != nil && o != y {
+				return fmt.Errorf("arrays %s and %s both have a %s; rename one", o.name, y.name, name)
+			}
+			of[name] = y
 		}
 	}
 	return nil
