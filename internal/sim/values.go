@@ -367,11 +367,12 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	var wait, waited int64
 	peak := 0.0
 	for k, x := range p.samples {
-		if end := int64(k+1) * second; end <= from || end > to {
+		end := int64(k+1) * second
+		if end <= from || end > to || x.limit == 0 { // it was not there yet, or not any more
 			continue
 		}
 		n++
-		used, limit = x.used, max(1, x.limit)
+		used, limit = x.used, x.limit
 		mean += x.mean * 1e6 / limit
 		top = max(top, x.top*1e6/limit)
 		writes, ios, wait = writes+x.writes, ios+x.ios, wait+x.wait
@@ -385,15 +386,15 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	}
 	switch what {
 	case "fullness":
-		return float64(used) / float64(max(1, limit)) * 100, true
+		return float64(used) / float64(max(1, limit)) * 100, n > 0
 	case "fullness_mean":
-		return float64(mean) / float64(max(1, n)) / 1e4, true
+		return float64(mean) / float64(max(1, n)) / 1e4, n > 0
 	case "fullness_max":
-		return float64(top) / 1e4, true
+		return float64(top) / 1e4, n > 0
 	case "limit_mb":
-		return float64(limit) / mb, true
+		return float64(limit) / mb, n > 0
 	case "used_mb":
-		return float64(used) / mb, true
+		return float64(used) / mb, n > 0
 	case "write_ms":
 		return meanOf(wait, writes)
 	case "write_peak_ms":
@@ -401,9 +402,9 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	case "wait_ms": // for room in the partition, in the mean of all writes of hosts
 		return meanOf(waited, writes)
 	case "tower_seconds":
-		return float64(towers), true
+		return float64(towers), n > 0
 	case "iops":
-		return perSecond(ios, float64(n)), true
+		return perSecond(ios, float64(n)), n > 0
 	}
 	return 0, false
 }

@@ -38,6 +38,26 @@ func TestAfterOfOperations(t *testing.T) {
 	}
 }
 
+// TestFiguresOfPools: before a pool has a whole second there are none; they were 0, so that a bound from above held.
+func TestFiguresOfPools(t *testing.T) {
+	const job = "{name: j, volume: v, io: 4KiB, write: 1, rate: 1000}"
+	short := runOf(t, "%s", strings.Replace(inSmall(job, ""), "until: 3s", "until: 900ms", 1))
+	added := runOf(t, "%s", inSmall(job, ", faults: [{at: 1500ms, kind: pool-add, new: {name: q, mdisks: [{size: 1GiB}]}}]"))
+	for _, name := range []string{"fullness", "fullness_mean", "fullness_max", "limit_mb", "used_mb", "tower_seconds", "iops"} {
+		if v, err := short.Value("pool.p."+name, 0, 0); err == nil {
+			t.Errorf("in a run of 0.9 s, pool.p.%s is %g", name, v)
+		}
+		if v, err := added.Value("pool.q."+name, 1e9, 1e9); err == nil {
+			t.Errorf("before the pool is there, pool.q.%s is %g", name, v)
+		}
+		figureOf(t, added, "pool.q."+name, 0, 0)
+		figureOf(t, added, "pool.p."+name, 1e9, 1e9)
+	}
+	if json := string(short.JSON()); !strings.Contains(json, `"pool.p.iops": null`) || !strings.Contains(json, `"pool.p.fullness_max": null`) {
+		t.Errorf("the figures of a run of 0.9 s are %s", json)
+	}
+}
+
 func parsed(t *testing.T, text string) *Scenario {
 	t.Helper()
 	s, err := Parse([]byte(text))
