@@ -29,9 +29,10 @@ type load struct {
 	laps  int
 	limit int // commands under way; 0 is no limit
 	gap   int64
-	now   int  // commands under way
-	think int  // of a closed loop: how many of its commands wait to be issued
-	due   bool // an arrival of an open loop is scheduled
+	now   int   // commands under way
+	think int   // of a closed loop: how many of its commands wait to be issued
+	due   bool  // an arrival of an open loop is scheduled
+	at    int64 // for when, on the executor's clock
 	on    bool
 	until int64 // end of the present burst
 	next  func()
@@ -162,7 +163,7 @@ func (j *job) makeLoads(vols []*volume) error {
 		l.setRate(rate, uint64(s.Bandwidth), weights[i], sum)
 		for _, c := range s.Changes {
 			w, of := weights[i], sum
-			j.r.changes = append(j.r.changes, change{int64(c.At), func() { l.setRate(c.Rate, uint64(c.Bandwidth), w, of) }})
+			j.r.changes = append(j.r.changes, change{int64(c.At), func() { l.change(c.Rate, uint64(c.Bandwidth), w, of) }})
 		}
 		j.loads = append(j.loads, l)
 		if s.Laps > 0 {
@@ -292,14 +293,40 @@ func (l *load) later() {
 	if l.j.spec.Arrival == "poisson" {
 		gap = l.rng.Exp(gap)
 	}
-	l.due = true
-	l.j.r.exec.Call(l.j.r.exec.Now()+gap, l.next)
+	l.due, l.at = true, l.j.r.exec.Now()+gap
+	l.j.r.exec.Call(l.at, l.next)
 }
 
-// arrive is an arrival of an open loop.
+// change gives the load another rate from now on. The arrival that is due was drawn at the rate before: what is left until then
+// changes as the mean does, so that the new rate holds at once, and no random number more is drawn.
+func (l *load) change(rate float64, bandwidth, weight, all uint64) {
+	was := l.gap
+	l.setRate(rate, bandwidth, weight, all)
+	switch {
+	case (was == 0) != (l.gap == 0):
+		l.due = false
+		if l.j.running && l.on {
+			l.run()
+		}
+	case l.due && l.gap != was:
+		now, left := l.j.r.exec.Now(), uint64(1<<62)
+		if hi, lo := bits.Mul64(uint64(l.at-now), uint64(l.gap)); hi < uint64(was) {
+			q, _ := bits.Div64(hi, lo, uint64(was))
+			left = min(left, q)
+		}
+		if at := now + int64(left); at != l.at {
+			l.at = at
+			l.j.r.exec.Call(at, l.next)
+		}
+	}
+}
+
+// arrive is an arrival of an open loop, if a change has not moved it.
 func (l *load) arrive() {
-	l.due = false
-	if !l.j.running || !l.on || l.gap == 0 { // a change within a burst may have ended what is open
+	if !l.due || l.at != l.j.r.exec.Now() {
+		return
+	}
+	if l.due = false; !l.j.running || !l.on {
 		return
 	}
 	if l.limit == 0 || l.now < l.limit {

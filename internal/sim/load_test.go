@@ -145,6 +145,24 @@ func TestDifferenceFromZero(t *testing.T) {
 	}
 }
 
+// TestChangesHoldAtOnce: a new rate does not wait for the arrival that was drawn at the old one, and a load that becomes an open or
+// a closed loop within a burst goes on as such.
+func TestChangesHoldAtOnce(t *testing.T) {
+	for load, want := range map[string][2]float64{
+		"rate: 0.01, arrival: constant, changes: [{at: 1s, rate: 1000}]":                                                         {1999, 2001},
+		"rate: 0.01, changes: [{at: 1s, rate: 1000}]":                                                                            {1800, 2200},
+		"rate: 1000, arrival: constant, changes: [{at: 1s, rate: 0.01}]":                                                         {999, 1001},
+		"rate: 1000, arrival: constant, changes: [{at: 1s, rate: 0.01}, {at: 2s, rate: 10}]":                                     {1008, 1011},
+		"outstanding: 1, think: 10ms, burst: {for: 10s, every: 1ms}, arrival: constant, changes: [{at: 1s, rate: 50}, {at: 2s}]": {225, 250},
+		// Before the job begins, and while no burst is: nothing is due.
+		"at: 2s, rate: 0.01, arrival: constant, changes: [{at: 1s, rate: 1000}]": {999, 1000},
+	} {
+		if n, err := runOf(t, "%s", inSmall("{name: j, volume: v, io: 4KiB, "+load+"}", "")).Value("job.j.bytes", 0, 0); err != nil || n < want[0]*4096 || n > want[1]*4096 {
+			t.Errorf("%s: %g I/Os in 3 s, want %g to %g, %v", load, n/4096, want[0], want[1], err)
+		}
+	}
+}
+
 // TestTimeStandsStill: where nothing takes time, a closed loop has no end. Its run ends with an error, and an interruption ends
 // it before. Work that ends may take as many steps as it needs.
 func TestTimeStandsStill(t *testing.T) {
