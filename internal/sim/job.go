@@ -67,9 +67,10 @@ type Step struct {
 // stepTime is the length of a Step.
 const stepTime = second / 10
 
-// newLatencies returns a histogram of times in ns, from a microsecond on, to so many decimal digits. No time is too long for it.
+// newLatencies returns a histogram of times in ns to so many decimal digits. No time is too long for it, and none too short: a
+// histogram from a microsecond on has steps of 512 ns up to 65 us.
 func newLatencies(digits int) *hdrhistogram.Histogram {
-	return hdrhistogram.New(1000, math.MaxInt64, digits)
+	return hdrhistogram.New(1, math.MaxInt64, digits)
 }
 
 // record takes a time into a histogram of newLatencies.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // TestFiguresAfterTheEnd: the rates of a job do not change any more when it is over, whatever its host sends then.
@@ -55,6 +57,17 @@ func TestFiguresOfPools(t *testing.T) {
 	}
 	if json := string(short.JSON()); !strings.Contains(json, `"pool.p.iops": null`) || !strings.Contains(json, `"pool.p.fullness_max": null`) {
 		t.Errorf("the figures of a run of 0.9 s are %s", json)
+	}
+}
+
+// TestShortLatencies: the percentiles of short times are within 1 %, too.
+func TestShortLatencies(t *testing.T) {
+	for wait := int64(1000); wait < 1e6; wait += wait / 7 {
+		h := newLatencies(2)
+		record(h, wait)
+		if got := stats.Percentile(h, 50); math.Abs(float64(got-wait)) > float64(wait)/100 {
+			t.Errorf("a time of %d ns is kept as %d", wait, got)
+		}
 	}
 }
 
