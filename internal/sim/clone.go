@@ -27,13 +27,14 @@ func (j *job) zero(d *device) {
 		next = func() {
 			n := min(chunk, j.total-at)
 			j.bytes = at
-			if n == 0 {
+			if n == 0 || !j.running {
 				j.stop()
 				return
 			}
 			at += n
 			began := j.r.exec.Now()
 			d.writeZeros(at-n, n, func() {
+				j.ios++
 				j.observe(n, began)
 				next()
 			})

@@ -71,6 +71,21 @@ func TestShortLatencies(t *testing.T) {
 	}
 }
 
+// TestZeroByWrites: zeroing without offload ends at its time, and has a rate.
+func TestZeroByWrites(t *testing.T) {
+	const all = "{name: z, kind: zero, volume: v, size: 1GiB"
+	text := strings.NewReplacer("size: 64MiB", "size: 1GiB", "{name: h}", "{name: h, vaai: {HardwareAcceleratedInit: false}, mover: {size: 64KiB, outstanding: 1}}")
+	whole := runOf(t, "%s", strings.Replace(text.Replace(inSmall(all+"}", "")), "until: 3s", "until: 1m", 1))
+	seconds := figureOf(t, whole, "job.z.seconds", 0, 0)
+	if n, want := figureOf(t, whole, "job.z.iops", 0, 0), 16/seconds; math.Abs(n/want-1) > 1e-6 {
+		t.Errorf("%g pieces of 64 MiB a second, want %g", n, want)
+	}
+	part := runOf(t, "%s", strings.Replace(text.Replace(inSmall(all+", for: 500ms}", "")), "until: 3s", "until: 1m", 1))
+	if n, want := figureOf(t, part, "job.z.bytes", 0, 0), 0.5/seconds*(1<<30)+64<<20; n > want {
+		t.Errorf("%g MiB of 1024 in the first half second of %g s", n/mb, seconds)
+	}
+}
+
 func parsed(t *testing.T, text string) *Scenario {
 	t.Helper()
 	s, err := Parse([]byte(text))
