@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"io"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/stats"
+	"github.com/arraysim/arraysim/internal/trace"
 )
 
 // TestFiguresAfterTheEnd: the rates of a job do not change any more when it is over, whatever its host sends then.
@@ -31,8 +33,30 @@ func TestFiguresAfterTheEnd(t *testing.T) {
 	}
 }
 
+// manyReads is a trace of so many reads, one each millisecond.
+type manyReads struct{ n, count int64 }
+
+func (m *manyReads) Next(r *trace.Record) error {
+	if m.n == m.count {
+		return io.EOF
+	}
+	*r = trace.Record{Time: m.n * 1e6, Length: 4096}
+	m.n++
+	return nil
+}
+
 // TestAfterOfOperations: figures of the time in which a disk has no new blocks are there for all kinds of jobs.
 func TestAfterOfOperations(t *testing.T) {
+	s := parsed(t, inSmall("{name: r, kind: trace, volume: v, at: 1s, trace: {speed: 1}}", ""))
+	s.Replay = &manyReads{count: 1000}
+	replayed, err := carryOut(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last one begins behind 999 ms.
+	if n := figureOf(t, replayed, "job.r.after.iops", 0, 0); n < 1000 || n > 1001.1 {
+		t.Errorf("%g reads a second of a trace", n)
+	}
 	r := runOf(t, "%s", inSmall("{name: z, kind: zero, volume: v, at: 1s}", ""))
 	all, after := figureOf(t, r, "job.z.iops", 0, 0), figureOf(t, r, "job.z.after.iops", 0, 0)
 	if all <= 0 || math.Abs(after/all-1) > 1e-6 {
