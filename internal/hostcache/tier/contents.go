@@ -99,6 +99,52 @@ func (d *Disk) dropBlock(r block.Range) int64 {
 	return 1
 }
 
+// empty forgets what is clean once nothing is under way that may bring in more, such as a fill;
+// what comes later waits. then runs when neither a crash nor a loss of power brings anything back.
+func (d *Disk) empty(then func()) {
+	if !d.flashed() { // nothing comes in
+		d.dropClean()
+		then()
+		return
+	}
+	d.emptying++
+	o := d.newOp(nil, belowMode)
+	o.one[0] = block.Range{Count: everything} // a device below that grows meanwhile included
+	o.ranges = o.one[:]
+	d.lock(o, func(o *op) {
+		d.dropClean()
+		d.recorded(o, true, func(o *op) {
+			d.unlock(o)
+			d.close(o)
+			d.emptying--
+			d.review()
+			then()
+		})
+	})
+}
+
+// dropClean forgets what is clean.
+func (d *Disk) dropClean() {
+	for i, frame := range d.frameOf {
+		if frame != noFrame {
+			d.forget(hostcache.Slot(i), 0, d.per)
+		}
+	}
+	if d.j.on {
+		d.j.ranged(recIntent, block.Range{Count: d.info.Sectors})
+	}
+}
+
+// dropAll forgets everything, dirty or not.
+func (d *Disk) dropAll() {
+	for i, frame := range d.frameOf {
+		if frame != noFrame {
+			d.ix.ClearValid(hostcache.Slot(i), 0, d.per)
+		}
+	}
+	d.cleaned()
+}
+
 // HearsOfOthers reports whether the cache hears of what others write to the LUN, and forgets it. One that does not
 // must hold nothing that somebody else may change.
 func (d *Disk) HearsOfOthers() bool { return d.opt.WatchNanos > 0 && d.changes() != nil }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // Mode is what a disk uses its flash for.
@@ -369,19 +368,29 @@ func (d *Disk) review() {
 		d.turn.wake(d)
 	}
 	kept := d.waiters[:0]
-	var calls []func()
+	var ended []waiter
 	for _, w := range d.waiters {
 		if d.reached(w) {
-			calls = append(calls, w.fn)
+			ended = append(ended, w)
 			continue
 		}
 		kept = append(kept, w)
 	}
 	d.waiters = kept
 	d.reviewing = false
-	for _, fn := range calls {
-		d.exec.Post(fn)
+	for _, w := range ended {
+		d.hears(w)
 	}
+}
+
+// hears tells a waiter. Where nothing is dirty any more it may let another host write, so all members have that first, over a loss of
+// power, too: a start that does not find it would destage once more, over what that host has written.
+func (d *Disk) hears(w waiter) {
+	if !d.j.on || !d.clean() || d.accepting {
+		d.exec.Post(w.fn)
+		return
+	}
+	d.recorded(&op{d: d, mode: freeMode}, true, func(*op) { d.exec.Post(w.fn) })
 }
 
 // reached tells whether what a waiter waits for is so, or will not be any more.
@@ -393,78 +402,4 @@ func (d *Disk) reached(w waiter) bool {
 		return d.clean() && !d.accepting
 	}
 	return d.emptying == 0 && (d.effective == d.requested.Mode || d.clean() && !d.accepting && !d.j.compact)
-}
-
-// empty forgets what is clean once nothing is under way that may bring in more, such as a fill;
-// what comes later waits. then runs when a crash of the process brings nothing back.
-func (d *Disk) empty(then func()) {
-	if !d.flashed() { // nothing comes in
-		d.dropClean()
-		then()
-		return
-	}
-	d.emptying++
-	o := d.newOp(nil, belowMode)
-	o.one[0] = block.Range{Count: everything} // a device below that grows meanwhile included
-	o.ranges = o.one[:]
-	d.lock(o, func(o *op) {
-		d.dropClean()
-		d.recorded(o, false, func(o *op) {
-			d.unlock(o)
-			d.close(o)
-			d.emptying--
-			d.review()
-			then()
-		})
-	})
-}
-
-// dropClean forgets what is clean.
-func (d *Disk) dropClean() {
-	for i, frame := range d.frameOf {
-		if frame != noFrame {
-			d.forget(hostcache.Slot(i), 0, d.per)
-		}
-	}
-	if d.j.on {
-		d.j.ranged(recIntent, block.Range{Count: d.info.Sectors})
-	}
-}
-
-// dropAll forgets everything, dirty or not.
-func (d *Disk) dropAll() {
-	for i, frame := range d.frameOf {
-		if frame != noFrame {
-			d.ix.ClearValid(hostcache.Slot(i), 0, d.per)
-		}
-	}
-	d.cleaned()
-}
-
-// Close destages everything and then calls done; requests that come later end Gone.
-// With hurry dirty data stays on flash, where the next Open finds it.
-func (d *Disk) Close(hurry bool, done func()) {
-	d.closing, d.requested.Mode = true, WriteThrough
-	end := func() {
-		d.closed = true
-		if t := d.generation.timer; t != nil {
-			t.Stop()
-		}
-		o := &op{d: d, mode: freeMode, marker: true}
-		d.recorded(o, false, func(*op) {
-			if hurry {
-				done()
-				return
-			}
-			d.seal(o, done)
-		})
-		d.pump()
-	}
-	if hurry {
-		end()
-		return
-	}
-	d.waiters = append(d.waiters, waiter{clean: true, fn: end})
-	d.review()
-	d.pump()
 }
