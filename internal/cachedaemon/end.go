@@ -45,7 +45,7 @@ func (d *daemon) started(ctx context.Context, opened <-chan error) (err error, e
 
 // stop destages what is dirty; a second signal leaves it on flash.
 func (d *daemon) stop() error {
-	begun, done := make(chan struct{}), make(chan struct{})
+	begun, done := make(chan struct{}), make(chan error, 1)
 	go func() { // whoever holds the executor may never let go of it
 		defer close(begun)
 		st := d.locked(d.disk.State)
@@ -54,7 +54,7 @@ func (d *daemon) stop() error {
 		}
 		d.exec.Lock()
 		defer d.exec.Unlock()
-		d.disk.Close(false, func() { close(done) })
+		d.disk.Close(false, func(err error) { done <- err })
 	}()
 	select {
 	case <-begun:
@@ -72,15 +72,17 @@ type progress struct {
 }
 
 // closed waits until the cache is closed, as long as it makes progress at one of many looks, or until a second signal.
-func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
+func (d *daemon) closed(done <-chan error, look <-chan time.Time) error {
 	var last progress
 	silent, unanswered := 0, 0
 	var told <-chan progress // of a look that has not ended: while it is held up no other one begins
 	for {
 		select {
-		case <-done:
-			d.release()
-			return nil
+		case err := <-done:
+			if err == nil {
+				d.release()
+			}
+			return err
 		case <-d.hurry:
 			d.log.Warn("dirty data stays on the flash; the next start with it continues")
 			return nil
@@ -112,7 +114,7 @@ func (d *daemon) closed(done <-chan struct{}, look <-chan time.Time) error {
 			return fmt.Errorf("%w: %s takes no writes for %v; %d bytes of dirty data stay on the flash, and the next start with it continues",
 				errHangs, now.name, silentLooks*lookEvery, now.dirty<<block.SectorShift)
 		default:
-			return fmt.Errorf("%w: %s, or the flash, does not answer for %v; nothing dirty is left on the flash", errHangs, now.name, silentLooks*lookEvery)
+			return fmt.Errorf("%w: %s, the flash or the witness does not answer for %v; nothing dirty is left on the flash", errHangs, now.name, silentLooks*lookEvery)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func dirty(t *testing.T, d *daemon, at uint64) {
 // looked waits for the end of a cache that does not end, and looks at it so often, or until nobody waits any more.
 func (d *daemon) looked() (look func(n int) (ended bool), err func() error) {
 	looks, end := make(chan time.Time), make(chan error, 1)
-	go func() { end <- d.closed(make(chan struct{}), looks) }()
+	go func() { end <- d.closed(make(chan error), looks) }()
 	return func(n int) bool {
 		for range n {
 			select {

@@ -99,7 +99,7 @@ func (c *chain) kill() {
 	c.portal.Shutdown(ctx) // cutting connections off is an end, too
 	done := make(chan struct{})
 	c.x.Lock()
-	c.disk.Close(true, func() { close(done) })
+	c.disk.Close(true, func(error) { close(done) })
 	c.x.Unlock()
 	<-done
 }

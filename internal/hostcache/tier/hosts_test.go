@@ -125,7 +125,7 @@ func (h *secondHost) crash() {
 func (h *secondHost) end() {
 	w := h.w
 	if !h.path.dead {
-		h.d.Close(true, func() {})
+		h.d.Close(true, func(error) {})
 	}
 	h.path.dead = true
 	w.v.RunUntil(w.v.Now() + 5_000_000)

@@ -194,7 +194,7 @@ func (w *world) run() {
 func (w *world) stop() {
 	w.t.Helper()
 	closed := false
-	w.d.Close(false, func() { closed = true })
+	w.d.Close(false, func(error) { closed = true })
 	if w.r.IntN(2) == 0 { // somebody has asked for it before, and comes late
 		w.d.SetPolicy(Policy{Mode: WriteBack}, nil)
 	}

@@ -48,7 +48,7 @@ func TestWhatIsSaidToBeCleanStaysSo(t *testing.T) {
 		"quiesce":       func(d *Disk, done func()) { d.Quiesce(1e15, func(uint64) { done() }) },
 		"write through": func(d *Disk, done func()) { d.SetPolicy(Policy{Mode: WriteThrough}, done) },
 		"off":           func(d *Disk, done func()) { d.SetPolicy(Policy{}, done) },
-		"stop":          func(d *Disk, done func()) { d.Close(false, done) },
+		"stop":          func(d *Disk, done func()) { d.Close(false, func(error) { done() }) },
 	} {
 		for card := range 2 {
 			t.Run(name, func(t *testing.T) {
