@@ -18,7 +18,7 @@ import (
 //	16  cache (8)          24  incarnation (8)   32  generation (8)   40  epoch (8)
 //	48  NAA of the LUN (16)
 //	64  sectors a block (4) 68  frames (4)       72  role, state, copies, sync, flushed (1 each), 3 free
-//	80  boot (8)           88  revision (8)
+//	80  boot (8)           88  revision (8)      96  size (8)
 type label struct {
 	// cache is the number of this cache: a format makes a new one. incarnation is that of the opening
 	// whose snapshots and batches the journal has; what another one left behind does not count.
@@ -30,6 +30,7 @@ type label struct {
 	naa        [16]byte
 	per        uint32
 	frames     uint32
+	size       uint64 // bytes that the flash was laid out for, 0 by an earlier version: those of its device
 	role       role
 	state      labelState
 	copies     uint8 // members that had everything, this one included
@@ -93,6 +94,7 @@ func (l *label) encode() []byte {
 	b = append(b, byte(l.role), byte(l.state), l.copies, asByte(l.powerSafe), asByte(l.flushed), 0, 0, 0)
 	b = le.AppendUint64(b, l.boot)
 	b = le.AppendUint64(b, l.revision)
+	b = le.AppendUint64(b, l.size)
 	b = append(b, make([]byte, block.SectorSize-len(b))...)
 	le.PutUint32(b[8:], crc32c.Checksum(b[12:labelSize]))
 	return b
@@ -120,7 +122,7 @@ func decodeLabel(b []byte) (l label, found labelFound) {
 	}
 	l = label{cache: le.Uint64(b[16:]), incarnation: le.Uint64(b[24:]), generation: le.Uint64(b[32:]), epoch: le.Uint64(b[40:]), naa: [16]byte(b[48:64]),
 		per: le.Uint32(b[64:]), frames: le.Uint32(b[68:]), role: role(b[72]), state: labelState(b[73]), copies: b[74], powerSafe: b[75] != 0, flushed: b[76] != 0,
-		boot: le.Uint64(b[80:]), revision: le.Uint64(b[88:])}
+		boot: le.Uint64(b[80:]), revision: le.Uint64(b[88:]), size: le.Uint64(b[96:])}
 	return l, labelOurs
 }
 
@@ -200,7 +202,7 @@ func (d *Disk) newLabel(m *member, copies int) label {
 	if m.peer != nil {
 		r = roleCopy
 	}
-	return label{cache: d.cache, incarnation: d.incarnation, generation: d.marks.generation, epoch: d.j.firstEpoch, naa: d.info.NAA, per: uint32(d.per), frames: uint32(d.totalFrames),
+	return label{cache: d.cache, incarnation: d.incarnation, generation: d.marks.generation, epoch: d.j.firstEpoch, naa: d.info.NAA, per: uint32(d.per), frames: uint32(d.totalFrames), size: d.size,
 		role: r, state: labelMember, copies: uint8(copies), powerSafe: d.opt.PowerSafe, flushed: d.sealed == sealOn && m.peer == nil, boot: d.opt.Boot}
 }
 
@@ -252,6 +254,8 @@ func (d *Disk) judge(mark Mark) error {
 		return fmt.Errorf("the flash device has the cache of another LUN; give the one of %s, or --format to give up what is in it", d.info.Name)
 	case l.state != labelMember && l.state != labelClosed:
 		return fmt.Errorf("the flash device was given up, or did not get a whole copy; --format starts an empty one")
+	case l.size > d.size: // its frames may begin elsewhere all the same
+		return fmt.Errorf("the flash device has a cache of %d bytes, and its size is %d; give all of it, or --format to give up what is in it", l.size, d.size)
 	case l.per != uint32(d.per) || l.frames != uint32(d.totalFrames):
 		return fmt.Errorf("the flash device has a cache of blocks of %d bytes in %d frames, not %d in %d; keep its size and --block-size, or --format to give up what is in it",
 			l.per<<block.SectorShift, l.frames, d.per<<block.SectorShift, d.totalFrames)

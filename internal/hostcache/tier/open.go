@@ -164,6 +164,10 @@ func (d *Disk) readLabels(done func(Mark, error)) {
 		if pending--; pending > 0 {
 			return
 		}
+		if err := d.fit(); err != nil {
+			done(mark, err)
+			return
+		}
 		if d.opt.Witness == nil {
 			done(mark, nil)
 			return

@@ -264,10 +264,10 @@ func (d *Disk) holding(token uint64) bool {
 // AddPeer offers a peer's flash. It is used when the policy asks for more peers than
 // there are.
 func (d *Disk) AddPeer(p Peer) error {
-	if p.Medium.Size() < d.opt.Flash.Size() {
-		return fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), d.opt.Flash.Size())
-	}
 	m := &member{d: d, medium: p.Medium, peer: &p}
+	if err := m.holds(d.size); err != nil {
+		return fmt.Errorf("hostcache: %w", err)
+	}
 	d.members = append(d.members, m)
 	m.ask(false)
 	return nil

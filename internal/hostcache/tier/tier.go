@@ -90,6 +90,7 @@ type Disk struct {
 
 	ix             *hostcache.Index
 	per            int    // sectors a block
+	size           uint64 // bytes that are used of the flash, and of a peer's: see fit
 	totalFrames    uint64 // on flash: more than the index has slots, so that one is free at once
 	spareFrames    int    // how many more
 	pieceBytes     int    // of a snapshot; 0: see there
@@ -184,76 +185,25 @@ func newDisk(opt Options) (*Disk, error) {
 	d.barriers = d.enduring()
 	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
-		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
-			return nil, fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), o.Flash.Size())
-		}
 		d.members = append(d.members, &member{d: d, medium: o.Peers[i].Medium, peer: &o.Peers[i]})
 	}
 	if !o.Volatile && d.info.NAA == [16]byte{} {
 		return nil, fmt.Errorf("hostcache: %s has no unique designator on VPD page 83h (NAA, EUI-64, UUID, SCSI name or T10 vendor ID), "+
 			"so its flash device could be mistaken for another LUN's; have the array give it one", d.info.Name)
 	}
-	if err := d.layOut(); err != nil {
-		return nil, err
-	}
-	d.throttle.set(o.Throttle, uint64(d.ix.Capacity())*uint64(d.per))
-	return d, nil
-}
-
-// layOut divides the flash: two halves of the journal, then the frames.
-func (d *Disk) layOut() error {
-	d.per = d.opt.BlockSectors
-	if d.per&(d.per-1) != 0 || d.per < hostcache.MinBlockSectors || d.per > hostcache.MaxBlockSectors {
-		return fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", d.per, hostcache.MinBlockSectors, hostcache.MaxBlockSectors)
+	if d.per = o.BlockSectors; d.per&(d.per-1) != 0 || d.per < hostcache.MinBlockSectors || d.per > hostcache.MaxBlockSectors {
+		return nil, fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", d.per, hostcache.MinBlockSectors, hostcache.MaxBlockSectors)
 	}
 	if most := hostcache.MaxBlocks * uint64(d.per); d.info.Sectors > most {
-		return fmt.Errorf("hostcache: %s has %d sectors of 512 bytes; with cache blocks of %d KiB, a LUN may have %d at most", d.info.Name, d.info.Sectors, d.per/2, most)
+		return nil, fmt.Errorf("hostcache: %s has %d sectors of 512 bytes; with cache blocks of %d KiB, a LUN may have %d at most", d.info.Name, d.info.Sectors, d.per/2, most)
 	}
-	size, blockBytes := d.opt.Flash.Size(), uint64(d.per)<<block.SectorShift
-	frames := size / blockBytes
-	d.j = journal{d: d, on: !d.opt.Volatile}
-	if d.j.on {
-		d.j.slack = align(min(max(size/64, 192<<10), 4<<20))
-		if d.opt.slack > 0 {
-			d.j.slack = align(d.opt.slack)
+	d.j = journal{d: d, on: !o.Volatile}
+	if o.Volatile || o.Format { // no label says anything of the layout
+		if err := d.fit(); err != nil {
+			return nil, fmt.Errorf("hostcache: %w", err)
 		}
-		entries := frames * entrySize(d.per)
-		pieces := entries/(pieceBytes-batchHead-entrySize(d.per)) + 2
-		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + d.j.slack
-		if labelBytes+2*d.j.half >= size {
-			return fmt.Errorf("hostcache: a flash device of %d bytes is too small for a journal; give 1 MiB or more", size)
-		}
-		d.dataStart = labelBytes + 2*d.j.half
-		frames = (size - d.dataStart) / blockBytes
 	}
-	spare := min(max(frames/64, 1), 4096)
-	if frames < 16 {
-		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d; give 16 or more, or smaller blocks", size, frames, blockBytes)
-	}
-	if frames > hostcache.MaxResident { // a start has all of them in an index
-		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d, and %d are possible; give larger blocks", size, frames, blockBytes, hostcache.MaxResident)
-	}
-	d.totalFrames, d.spareFrames = frames, int(spare)
-	return d.makeIndex(int64(frames - spare))
-}
-
-// makeIndex makes an empty index of n blocks.
-func (d *Disk) makeIndex(n int64) error {
-	ix, err := hostcache.New(hostcache.Config{Policy: d.opt.Eviction, Plugged: d.opt.Plugged, Capacity: n, BlockSectors: d.per, Dirty: true, OnEvict: d.evicted})
-	if err != nil {
-		return err
-	}
-	d.ix = ix
-	d.frameOf = make([]uint32, n)
-	for i := range d.frameOf {
-		d.frameOf[i] = noFrame
-	}
-	d.j.limbo, d.j.resets = nil, d.j.resets+1
-	d.freeFrames = make([]uint32, 0, d.totalFrames)
-	for f := int64(d.totalFrames) - 1; f >= 0; f-- {
-		d.freeFrames = append(d.freeFrames, uint32(f))
-	}
-	return nil
+	return d, nil
 }
 
 // Info describes the device below: a cached device keeps its identity.
