@@ -17,7 +17,7 @@ type destageState struct {
 	silent   bool  // none of them ends: they take no slots of others (destager.go)
 	pausedTo int64 // after a failure below
 	failures int
-	// suspect is what could not be read from the flash; it is read by sectors. unread are sectors that are tried
+	// suspect is what could not be read from the flash; it is read by grains. unread are grains that are tried
 	// again later, tries is how often they were.
 	suspect, unread rangeSet
 	tries           int
@@ -126,7 +126,7 @@ func (d *Disk) runFrom(from hostcache.Key) (run block.Range) {
 }
 
 // firstReadable returns the first dirty run of a range without what could not be read of late; a suspect
-// sector is a run of its own.
+// grain is a run of its own.
 func (d *Disk) firstReadable(at block.Range) (run block.Range) {
 	t := &d.turn
 	d.eachDirty(at, func(g block.Range) bool {
@@ -138,7 +138,7 @@ func (d *Disk) firstReadable(at block.Range) (run block.Range) {
 				g.Count = bad.Start - g.Start
 			}
 			if bad, ok := t.suspect.first(g); ok && bad.Start <= g.Start {
-				g.Count = 1
+				g.Count = d.inGrain(g.Start, g.Count)
 			} else if ok {
 				g.Count = bad.Start - g.Start
 			}
@@ -223,13 +223,13 @@ func (o *op) sendDestage() {
 	d.sendBelow(p)
 }
 
-// A sector that cannot be read is tried again after half a second, doubled each time; then it is damaged.
+// A grain that cannot be read is tried again after half a second, doubled each time; then it is damaged.
 const (
 	rereadAfter = 500_000_000
 	rereadTries = 6
 )
 
-// unreadable goes on with a destage whose data could not be read: first by sectors, and those that
+// unreadable goes on with a destage whose data could not be read: first by grains, and those that
 // fail alone later. Who waits for them hears of it.
 func (d *Disk) unreadable(o *op) {
 	t, r := &d.turn, o.ranges[0]
@@ -237,7 +237,7 @@ func (d *Disk) unreadable(o *op) {
 		t.tries = 0 // it has a minute of its own, whatever failed before
 	}
 	t.suspect.add(r)
-	if r.Count > 1 {
+	if r.Count > d.inGrain(r.Start, r.Count) {
 		d.endDestage(o)
 		return
 	}

@@ -13,6 +13,9 @@ func (r *recovery) load() error {
 	d.loading = true
 	r.clip()
 	all := r.blocks()
+	for _, s := range all {
+		r.wholeGrains(s)
+	}
 	// A peer has no copy of what is clean, and after a loss of power it may be older than what is
 	// below, or newer.
 	warm := !d.opt.TakeOver && !r.loose && !r.older

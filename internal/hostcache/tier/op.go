@@ -20,7 +20,7 @@ type op struct {
 	status  block.Status  // the first failure below
 	flash   bool          // the flash failed
 	unread  []block.Range // what could not be read from it
-	// careful: after such a failure, a sector at a time. marker: it writes marks, and waits for none.
+	// careful: after such a failure, a grain at a time. marker: it writes marks, and waits for none.
 	// unmarked: those it waited for could not be written.
 	careful, marker, unmarked bool
 	durable                   bool   // what it did below was flushed

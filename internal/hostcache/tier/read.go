@@ -74,8 +74,8 @@ func (d *Disk) plan(o *op, r block.Range) {
 			if start = min(start, end); start > at {
 				d.miss(o, base+uint64(at), start-at)
 			}
-			if k = min(k, end-start); k > 1 && o.careful {
-				k = 1
+			if k = min(k, end-start); k > 0 && o.careful {
+				k = int(d.inGrain(base+uint64(start), uint64(k)))
 			}
 			if k > 0 {
 				o.segs = append(o.segs, segment{block.Range{Start: base + uint64(start), Count: uint64(k)}, s})
@@ -144,7 +144,7 @@ func readDone(o *op) {
 	d.fill(o, false)
 }
 
-// reread goes on with a read that the flash failed: a sector at a time, so that only what cannot be read is
+// reread goes on with a read that the flash failed: a grain at a time, so that only what cannot be read is
 // missed. What is clean is below; what is dirty may be on a peer, and else cannot be read now.
 func (d *Disk) reread(o *op) {
 	bad, forgot := false, false
@@ -154,9 +154,9 @@ func (d *Disk) reread(o *op) {
 			if s == hostcache.None {
 				continue
 			}
-			if at := int(g.Start % uint64(d.per)); d.ix.Dirty(s, at, 1) {
+			if at, n := int(g.Start%uint64(d.per)), int(g.Count); d.ix.Dirty(s, at, n) {
 				bad = true
-			} else if d.forget(s, at, 1) {
+			} else if d.forget(s, at, n) {
 				d.j.ranged(recIntent, g)
 				forgot = true
 			}

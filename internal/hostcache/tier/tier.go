@@ -90,6 +90,7 @@ type Disk struct {
 
 	ix             *hostcache.Index
 	per            int    // sectors a block
+	grain          uint64 // sectors of a block of the device below: see grain.go
 	size           uint64 // bytes that are used of the flash, and of a peer's: see fit
 	totalFrames    uint64 // on flash: more than the index has slots, so that one is free at once
 	spareFrames    int    // how many more
@@ -194,6 +195,8 @@ func newDisk(opt Options) (*Disk, error) {
 	if d.per = o.BlockSectors; d.per&(d.per-1) != 0 || d.per < hostcache.MinBlockSectors || d.per > hostcache.MaxBlockSectors {
 		return nil, fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", d.per, hostcache.MinBlockSectors, hostcache.MaxBlockSectors)
 	}
+	d.grain = min(max(uint64(d.info.BlockSize)>>block.SectorShift, 1), uint64(d.per))
+	d.destageSectors = max(d.destageSectors-d.destageSectors%d.grain, d.grain)
 	if most := hostcache.MaxBlocks * uint64(d.per); d.info.Sectors > most {
 		return nil, fmt.Errorf("hostcache: %s has %d sectors of 512 bytes; with cache blocks of %d KiB, a LUN may have %d at most", d.info.Name, d.info.Sectors, d.per/2, most)
 	}

@@ -64,6 +64,14 @@ func (r *recovery) check(s hostcache.Slot, i int, data []byte, read bool) {
 	}
 }
 
+// before reports whether what was there before a chain counts: as long as nothing newer was acknowledged, or flushed.
+func (r *recovery) before(c chain) bool {
+	if r.loose {
+		return !c.solid
+	}
+	return r.versions[c.newest].older == 0
+}
+
 // settle looks for a version of a sector in its place.
 func (r *recovery) settle(c chain, s hostcache.Slot, i int, sector block.Range, data []byte, read bool) {
 	at := uint32(0)
@@ -73,11 +81,7 @@ func (r *recovery) settle(c chain, s hostcache.Slot, i int, sector block.Range, 
 			at = r.versions[at].older
 		}
 	}
-	// What was there before counts as long as nothing newer was acknowledged, or flushed.
-	older := r.versions[c.newest].older == 0
-	if r.loose {
-		older = !c.solid
-	}
+	older := r.before(c)
 	switch {
 	case at > 0:
 		if at != c.newest {
