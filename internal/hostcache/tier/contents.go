@@ -81,7 +81,7 @@ func (d *Disk) blockRange(s hostcache.Slot) block.Range {
 	return r
 }
 
-// dropBlock forgets what is clean of a block, and the block if nothing of it is dirty; it returns 1 then. The range may
+// dropBlock forgets what is clean of a block, and the block if nothing of it is dirty or in use; it returns 1 then. The range may
 // have got another slot, or none, while the op waited for it.
 func (d *Disk) dropBlock(r block.Range) int64 {
 	s := d.ix.Lookup(hostcache.MakeKey(0, r.Start/uint64(d.per)))
@@ -90,6 +90,9 @@ func (d *Disk) dropBlock(r block.Range) int64 {
 	}
 	d.forgetRange(r)
 	if _, dirty := d.ix.DirtyRun(s, 0); dirty > 0 {
+		return 0
+	}
+	if d.pins[s] > 0 { // the LUN has grown inside the block, and what is new of it is in use
 		return 0
 	}
 	frame := d.frameOf[s]

@@ -159,3 +159,32 @@ func TestWarmEnds(t *testing.T) {
 		t.Errorf("%d bytes were read behind a stop, want those of %d reads under way", bytes, warmDepth)
 	}
 }
+
+// TestDropBesideALUNThatGrows: a drop waits for the part of the last block that the LUN had, and what has been added to that is written
+// meanwhile. The block stays.
+func TestDropBesideALUNThatGrows(t *testing.T) {
+	l := newLab(t, func(w *world) { w.a = newArray(w.v, w.r, 4092) })
+	l.write(4088, 4, 1)
+	l.wait(l.d.clean)
+	l.d.destager.used = l.d.destager.ahead()
+	l.a.gate[block.OpHold] = true
+	hold := l.start(&block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 4088, Count: 4}}})
+	l.wait(func() bool { return len(l.a.kept) == 1 })
+	dropped := int64(-1)
+	l.d.Drop(func(blocks int64) { dropped = blocks })
+	l.a.resize(4096)
+	l.d.event(block.Event{Kind: block.EventCapacity})
+	l.cards[0].delay = 50_000_000
+	wrote := l.start(&block.Request{Op: block.OpWrite, Range: block.Range{Start: 4092, Count: 4}, Data: [][]byte{pattern(2, 4)}})
+	l.path.open(block.OpHold)
+	l.wait(func() bool { return hold() && dropped >= 0 && wrote() })
+	if dropped > 0 {
+		t.Errorf("%d blocks are dropped, one of which is being written", dropped)
+	}
+	l.want(4092, 4, 2)
+	l.want(4088, 4, 1)
+	l.destages()
+	l.wait(l.d.clean)
+	l.wantBelow(4092, 4, 2)
+	l.wantBelow(4088, 4, 1)
+}
