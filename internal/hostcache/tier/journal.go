@@ -103,7 +103,8 @@ type journal struct {
 	// loose are the sectors, by frame, whose record was synced before they were overwritten, or that hold nothing that
 	// was flushed: they can be overwritten without waiting for a sync. Only without PowerSafe.
 	loose     []uint64
-	looseness []uint32 // frames that have some
+	looseness []uint32 // frames that have some, each once
+	listed    []uint64 // those, a bit a frame
 	flushes   uint64   // that have begun
 }
 
@@ -239,37 +240,6 @@ func set(w []uint64, i int, on bool) {
 }
 
 func has(w []uint64, i int) bool { return w[i/64]>>(i%64)&1 != 0 }
-
-// loosen notes sectors that were written, and flushed with that or not. What was under way when a flush began counts as
-// flushed: the flush covers the version before it, and made the record of this one durable in its place.
-func (j *journal) loosen(frame uint32, first, n int, flushed bool) {
-	if j.d.opt.PowerSafe {
-		return
-	}
-	if j.loose == nil {
-		j.loose = make([]uint64, (j.d.totalFrames*uint64(j.d.per)+63)/64)
-	}
-	at := int(frame) * j.d.per
-	for i := at + first; i < at+first+n; i++ {
-		set(j.loose, i, !flushed)
-	}
-	j.looseness = append(j.looseness, frame)
-}
-
-// flushing begins a flush: what was written before is flushed when it ends.
-func (j *journal) flushing() {
-	if !j.on || j.d.opt.PowerSafe {
-		return
-	}
-	j.flushes++
-	for _, frame := range j.looseness {
-		at := int(frame) * j.d.per
-		for i := at; i < at+j.d.per; i++ {
-			set(j.loose, i, false)
-		}
-	}
-	j.looseness = j.looseness[:0]
-}
 
 func (j *journal) filled(k hostcache.Key, frame uint32, first, n int) {
 	if j.on {

@@ -37,3 +37,39 @@ func TestJournalTakesMoreRecordsThanItHasRoomFor(t *testing.T) {
 	l.want(16, 8, 2)
 	l.want(64, 8, 0)
 }
+
+// TestWritesWithoutAFlushTakeNoMemory: what was written since the last flush is noted once a frame, however long a client does without
+// one, and with FUA not at all. A flush covers it all the same.
+func TestWritesWithoutAFlushTakeNoMemory(t *testing.T) {
+	l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
+	put := func(flags block.Flags, value uint64) {
+		r := &block.Request{Op: block.OpWrite, Flags: flags, Range: block.Range{Count: 16}, Data: [][]byte{pattern(value, 16)}}
+		if s := l.do(r); s != block.OK {
+			t.Fatal(s)
+		}
+	}
+	for n := range uint64(20) {
+		put(block.FUA, n)
+	}
+	if n := len(l.d.j.looseness); n > 0 {
+		t.Errorf("%d frames are noted for writes with FUA", n)
+	}
+	for n := range uint64(20) {
+		put(0, n)
+		put(block.FUA, n)
+	}
+	put(0, 30)
+	if n := len(l.d.j.looseness); n != 2 {
+		t.Errorf("two frames are noted %d times", n)
+	}
+	if s := l.flush(); s != block.OK {
+		t.Fatal(s)
+	}
+	if len(l.d.j.looseness) > 0 || !l.d.j.firm(l.d.ix.Lookup(0), 0) {
+		t.Error("what was flushed can be overwritten without a sync")
+	}
+	put(0, 31)
+	if n := len(l.d.j.looseness); n != 2 {
+		t.Errorf("behind a flush, two frames are noted %d times", n)
+	}
+}
