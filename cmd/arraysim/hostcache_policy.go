@@ -99,7 +99,11 @@ func printCache(w io.Writer, r *cachedaemon.Report) {
 		effective += " (" + r.State.Why + ")"
 	}
 	line("Effective policy", effective)
-	line("Dirty", fmt.Sprintf("%s of %s, time to destage %.1f s", sectors(uint64(r.State.DirtySectors)), sectors(uint64(r.State.AreaSectors)), r.TimeToGo))
+	guess := ""
+	if r.State.Assumed {
+		guess = " (a guess: nothing was destaged so far)"
+	}
+	line("Dirty", fmt.Sprintf("%s of %s, time to destage %.1f s%s", sectors(uint64(r.State.DirtySectors)), sectors(uint64(r.State.AreaSectors)), r.TimeToGo, guess))
 	line("Peers", fmt.Sprintf("%v, lost %v", r.State.Peers, r.State.LostPeers))
 	for _, why := range r.State.LeftAlone {
 		line("Left alone", why)
@@ -120,13 +124,21 @@ func printCache(w io.Writer, r *cachedaemon.Report) {
 		{"Network flash", r.Views.NetworkFlash.Read, r.Views.NetworkFlash.Write},
 		{"Datastore", r.Views.Datastore.Read, r.Views.Datastore.Write},
 	} {
-		line(v.name, fmt.Sprintf("read %d I/Os, %d KiB, %.3f ms; write %d I/Os, %d KiB, %.3f ms",
-			v.read.IOs, v.read.Bytes>>10, float64(v.read.Mean())/1e6, v.write.IOs, v.write.Bytes>>10, float64(v.write.Mean())/1e6))
+		line(v.name, fmt.Sprintf("read %d I/Os, %d KiB, %s; write %d I/Os, %d KiB, %s",
+			v.read.IOs, v.read.Bytes>>10, meanOf(v.read), v.write.IOs, v.write.Bytes>>10, meanOf(v.write)))
 	}
 	line("Throttled writes", r.Counters.ThrottledWrites)
 	line("Superseded by offloads (KiB)", r.Counters.SupersededSectors/2)
 	line("Destaged for offloads (KiB)", r.Counters.OffloadFlushSectors/2)
 	t.Flush()
+}
+
+// meanOf writes a mean latency, which nobody knows of no I/O.
+func meanOf(f tier.Flow) string {
+	if f.IOs == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f ms", float64(f.Mean())/1e6)
 }
 
 // sectors writes a number of sectors as a size.

@@ -8,10 +8,13 @@ import (
 	"github.com/arraysim/arraysim/internal/trace"
 )
 
-// histoObserver counts the reads and writes of a cached LUN.
+// histoObserver counts the reads and writes of the clients of a cached LUN.
 type histoObserver struct{ trace.Histograms }
 
 func observed(r *block.Request) (o trace.Op, ok bool) {
+	if r.Origin == block.OriginMigrate {
+		return 0, false // of a copy of the cache
+	}
 	switch r.Op {
 	case block.OpRead:
 		return trace.Read, true

@@ -130,3 +130,57 @@ func TestFiguresOfNothing(t *testing.T) {
 		t.Errorf("with a write and a read: %+v", s)
 	}
 }
+
+// TestLossOfPowerIsNoConflict: what is dirty here was changed by nobody else, as it is where the LUN does not remember what others have
+// changed.
+func TestLossOfPowerIsNoConflict(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.write(0, 8, 1)
+	l.write(64, 8, 2)
+	l.d.volatile.ended++ // something is volatile below
+	l.d.event(block.Event{Kind: block.EventPowerLoss})
+	l.wait(func() bool { return len(l.d.active) == 0 })
+	if s := l.d.Stats(); s.ConflictSectors != 0 || s.PowerLosses != 1 {
+		t.Errorf("%d sectors are in conflict behind %d losses of power", s.ConflictSectors, s.PowerLosses)
+	}
+	l.a.listens = true
+	for _, forgot := range []bool{true, false} {
+		l.a.gen++
+		l.a.forgot, l.a.changed = forgot, []block.Range{{Start: 60, Count: 6}}
+		l.d.event(block.Event{Kind: block.EventGeneration})
+		l.wait(func() bool { return !l.d.generation.asking && len(l.d.active) == 0 })
+		if n := l.d.Stats().ConflictSectors; forgot != (n == 0) || !forgot && n != 2 {
+			t.Errorf("it does not remember: %v; %d sectors are in conflict", forgot, n)
+		}
+	}
+}
+
+// TestMeanIOPSOfMany: of 40 billion I/Os, too.
+func TestMeanIOPSOfMany(t *testing.T) {
+	l := newLab(t, nil)
+	l.d.ResetStats()
+	l.d.window.views.Effective.Read.IOs = 40e9
+	l.v.RunUntil(l.v.Now() + 1_000_000_000_000)
+	if n := *l.d.CacheStats().MeanIOPS; n != 40e6 {
+		t.Errorf("%d a second", n)
+	}
+}
+
+// TestTimeOfADestageIsUnknownBeforeTheFirst: it is no 0, and a time that is reckoned without it is a guess.
+func TestTimeOfADestageIsUnknownBeforeTheFirst(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	if s := l.d.State(); s.SANNanos != nil || s.Assumed {
+		t.Errorf("nothing is dirty: %+v", s)
+	}
+	l.write(0, 8, 1)
+	if s := l.d.State(); s.SANNanos != nil || !s.Assumed || s.TimeToDestage == 0 {
+		t.Errorf("nothing was destaged: %+v", s)
+	}
+	l.destages()
+	l.wait(l.d.clean)
+	l.d.destager.used = l.d.destager.ahead()
+	l.write(0, 8, 1)
+	if s := l.d.State(); s.SANNanos == nil || *s.SANNanos == 0 || s.Assumed {
+		t.Errorf("something was: %+v", s)
+	}
+}

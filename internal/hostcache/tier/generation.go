@@ -78,7 +78,7 @@ func (d *Disk) late() bool {
 func (d *Disk) generationChanged() {
 	d.stats.Generations++
 	if d.changes() == nil {
-		d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
+		d.invalidate(block.Range{Count: d.info.Sectors}, true, func() {})
 		return
 	}
 	d.generationAsked()
@@ -133,7 +133,7 @@ func (d *Disk) ask(c Changes, done func()) {
 		}
 		for _, r := range extents {
 			pending++
-			d.invalidate(r, less)
+			d.invalidate(r, complete, less)
 		}
 		less()
 		d.pump()
@@ -158,18 +158,21 @@ func (d *Disk) askLater() {
 // what anybody else wrote, as far as this cache can know: they stay, and are counted as conflicts.
 // done is called when no read can find what was there any more.
 func (d *Disk) Invalidate(r block.Range, done func()) {
-	d.invalidate(r, done)
+	d.invalidate(r, true, done)
 	d.pump()
 }
 
-func (d *Disk) invalidate(r block.Range, done func()) {
+// invalidate is Invalidate; others: somebody else has changed the range, as far as is known.
+func (d *Disk) invalidate(r block.Range, others bool, done func()) {
 	o := d.newOp(nil, belowMode)
 	o.one[0] = r
 	o.ranges = o.one[:]
 	d.lock(o, func(o *op) {
 		d.eachDirty(r, func(g block.Range) bool {
-			d.stats.ConflictSectors += g.Count
-			return true
+			if others {
+				d.stats.ConflictSectors += g.Count
+			}
+			return others
 		})
 		d.forgetRange(r)
 		d.recorded(o, false, func(o *op) {

@@ -126,16 +126,23 @@ type State struct {
 	Unsure bool
 	// TimeToDestage is how long the destager would take for what is dirty, in nanoseconds.
 	TimeToDestage int64
-	SANNanos      int64 // moving average of a destage's time below
-	Damaged       uint64
-	Eviction      string
+	// Assumed: nothing was destaged so far, and TimeToDestage is reckoned with an assumed time of a destage.
+	Assumed  bool
+	SANNanos *int64 // moving average of a destage's time below; nil before the first
+	Damaged  uint64
+	Eviction string
 }
 
 // State returns the present state.
 func (d *Disk) State() State {
 	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: !d.flashed(), Unmarked: d.marks.unmarked, Quiesced: len(d.holds),
-		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.above(d.occupied()), Unsure: d.generation.unsure, SANNanos: d.throttle.san,
+		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.above(d.occupied()), Unsure: d.generation.unsure,
 		TimeToDestage: d.timeToDestage(), Eviction: d.ix.Policy()}
+	if san := d.throttle.san; san > 0 {
+		s.SANNanos = new(san)
+	} else {
+		s.Assumed = s.TimeToDestage > 0
+	}
 	for _, m := range d.members[1:] {
 		switch {
 		case m.state == memberLost:
@@ -173,6 +180,9 @@ func (d *Disk) why() string {
 	return "in transition"
 }
 
+// assumedSAN is the least time that a destage is reckoned with, and all that is known of one before the first.
+const assumedSAN = 1_000_000
+
 // timeToDestage reckons with the runs that destages had so far and the slots that there are.
 func (d *Disk) timeToDestage() int64 {
 	n := d.occupied()
@@ -184,7 +194,7 @@ func (d *Disk) timeToDestage() int64 {
 		run = max(d.window.destages.Bytes>>block.SectorShift/ops, 1)
 	}
 	rounds := (n/run + uint64(d.destager.slots)) / uint64(d.destager.slots)
-	return int64(rounds) * max(d.throttle.san, 1_000_000)
+	return int64(rounds) * max(d.throttle.san, assumedSAN)
 }
 
 func (d *Disk) writeBack() bool { return d.accepting }

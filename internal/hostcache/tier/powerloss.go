@@ -26,7 +26,7 @@ func (d *Disk) powerLost() {
 	d.losses++
 	d.setLostWrites(true)
 	d.remember(func() {})
-	d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
+	d.invalidate(block.Range{Count: d.info.Sectors}, false, func() {})
 }
 
 // flushFails reports whether a flush that began after so many losses must fail, and settles it: one flush fails for a loss.

@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"math/bits"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
@@ -256,7 +258,9 @@ func (d *Disk) CacheStats() CacheStats {
 		s.MaxKBPerIO = new(w.maxBytes >> 10)
 	}
 	if t := d.exec.Now() - w.since; t > 0 {
-		s.MeanIOPS = new(ios * 1e9 / uint64(t))
+		hi, lo := bits.Mul64(ios, 1e9)
+		n, _ := bits.Div64(hi%uint64(t), lo, uint64(t)) // no more than 2^64 I/Os a nanosecond
+		s.MeanIOPS = new(n)
 	}
 	if w.evictOps > 0 {
 		s.EvictMeanBlocks = new(w.evicted / w.evictOps)
