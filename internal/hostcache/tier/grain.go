@@ -11,8 +11,9 @@ import (
 // inGrain returns how many of n sectors from one on are in the grain of that.
 func (d *Disk) inGrain(sector, n uint64) uint64 { return min(n, d.grain-sector%d.grain) }
 
-// wholeGrains leaves no grain of a block dirty in part. Some sectors of a write had not come to the flash then, and the other ones go back
-// to what is below as well, unless something of the grain was acknowledged: that is damaged.
+// wholeGrains leaves no grain of a block dirty or clean in part. Some sectors of a write had not come to the flash then, and the other ones
+// go back to what is below as well, unless something of the grain was acknowledged: that is damaged. What is clean in part has a hole that
+// an earlier version left, and cannot be read below alone.
 func (r *recovery) wholeGrains(s hostcache.Slot) {
 	d := r.d
 	grain := int(d.grain)
@@ -20,11 +21,13 @@ func (r *recovery) wholeGrains(s hostcache.Slot) {
 		return
 	}
 	for at := 0; at < d.per; at += grain {
-		first, n := r.ix.DirtyRun(s, at)
-		if n == 0 {
-			break
+		if !r.ix.Dirty(s, at, grain) {
+			if !r.ix.Valid(s, at, grain) {
+				r.ix.ClearValid(s, at, grain)
+			}
+			continue
 		}
-		if at = first - first%grain; first == at && n >= grain {
+		if first, n := r.ix.DirtyRun(s, at); first == at && n >= grain {
 			continue
 		}
 		sectors := block.Range{Start: r.ix.Key(s).Block()*uint64(d.per) + uint64(at), Count: d.grain}

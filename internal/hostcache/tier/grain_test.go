@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // coarse is a LUN with blocks of 4096 bytes: it takes no parts of them.
@@ -105,6 +106,24 @@ func TestUnreadableCleanSectorAboveLargeBlocks(t *testing.T) {
 		l.want(0, 16, 1)
 		l.want(0, 8, 1)
 	}
+}
+
+// TestHoleOfAnEarlierVersion: it forgot one sector of a block of the LUN, which cannot be read there alone.
+func TestHoleOfAnEarlierVersion(t *testing.T) {
+	l := coarseLab(t, func(w *world) { w.opt.Policy.Mode = WriteThrough })
+	l.write(0, 16, 1)
+	l.wait(func() bool { return len(l.d.active) == 0 })
+	if !l.d.forget(l.d.ix.Lookup(0), 3, 1) {
+		t.Fatal("the sector is not there")
+	}
+	l.d.j.ranged(recIntent, block.Range{Start: 3, Count: 1})
+	l.write(64, 8, 2) // the record is on the flash before this one ends
+	l.crash()
+	l.coarsely()
+	if l.d.ix.Lookup(0) == hostcache.None {
+		t.Fatal("the start is cold")
+	}
+	l.want(0, 16, 1)
 }
 
 // TestUnfinishedWriteAboveLargeBlocks: some sectors of a write got to the flash before a crash, or what was acknowledged there is

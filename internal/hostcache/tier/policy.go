@@ -400,7 +400,20 @@ func (d *Disk) hears(w waiter) {
 		d.exec.Post(w.fn)
 		return
 	}
-	d.recorded(&op{d: d, mode: freeMode}, true, func(*op) { d.exec.Post(w.fn) })
+	d.recorded(&op{d: d, mode: freeMode}, true, func(o *op) { d.hearsBehindMarks(o, w) })
+}
+
+// hearsBehindMarks tells it when the marks are made, too: a member that was left out has what was dirty, and a start without its mark
+// believes it. Where they cannot be made, a quiesce gets no token.
+func (d *Disk) hearsBehindMarks(o *op, w waiter) {
+	o.step = func(o *op) { d.hearsBehindMarks(o, w) }
+	if !d.opening && !o.unmarked && d.awaitMarks(o) {
+		return
+	}
+	if o.unmarked && w.token != 0 {
+		d.Resume(w.token)
+	}
+	d.exec.Post(w.fn)
 }
 
 // reached tells whether what a waiter waits for is so, or will not be any more.

@@ -58,6 +58,38 @@ func TestStopWaitsForTheMarkOfAPeer(t *testing.T) {
 	}
 }
 
+// TestCleanIsSaidBehindTheMarks: who hears that nothing is dirty may let another host write, and a peer that was left out has old
+// dirty data until its mark is made. Where that is refused, a quiesce gets no token.
+func TestCleanIsSaidBehindTheMarks(t *testing.T) {
+	for _, quiesce := range []bool{false, true} {
+		for _, refused := range []bool{false, true} {
+			l, x := newDumbLab(t, func(*world) {})
+			l.write(0, 8, 1)
+			x.silent = true
+			l.d.LosePeer("p1")
+			l.wait(func() bool { return len(x.kept) > 0 })
+			l.destages()
+			ended, token := false, uint64(1)
+			if quiesce {
+				l.d.Quiesce(1e15, func(n uint64) { ended, token = true, n })
+			} else {
+				l.d.SetPolicy(Policy{Mode: WriteThrough}, func() { ended = true })
+			}
+			l.wait(l.d.clean)
+			l.v.RunUntil(l.v.Now() + 5_000_000_000)
+			if ended {
+				t.Fatalf("quiesce %v: it ends before the witness has who was left out", quiesce)
+			}
+			l.path.fenced = refused
+			x.speak()
+			l.wait(func() bool { return ended })
+			if (token == 0) != (quiesce && refused) {
+				t.Errorf("quiesce %v, the mark is refused %v: the token is %d", quiesce, refused, token)
+			}
+		}
+	}
+}
+
 // stopsBehindTheMark stops the cache, whose witness is silent.
 func (l *lab) stopsBehindTheMark(x *dumb, refused bool) {
 	l.t.Helper()
