@@ -248,6 +248,33 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// TestVerifyOperand: VERIFY compares nothing unless all came that it is to compare with, because GOOD
+// says it of every block.
+func TestVerifyOperand(t *testing.T) {
+	for _, mode := range []byte{bytchkAll, bytchkOne} {
+		for _, op := range []byte{0x2F, 0xAF, 0x8F} {
+			r := newRig(t, disk(512, 64), row(op, cdb.Length(op), Verify, server.NeedMedium))
+			b := make([]byte, cdb.Length(op))
+			b[0], b[1] = op, mode<<1
+			b[map[int]int{10: 8, 12: 9, 16: 13}[len(b)]] = 8
+			need := 8 * 512
+			if mode == bytchkOne {
+				need = 512
+			}
+			for _, n := range []int{0, 100, 512, need - 512, need, need + 512} {
+				task, req := r.send(b, make([]byte, n))
+				want := 0
+				if n < need {
+					want = 0x050E03
+				}
+				if code(task) != want || (req != nil) != (n >= need) || task.OutTotal != need {
+					t.Errorf("% x with %d bytes: sense %06x, a request: %v, %d of %d bytes", b, n, code(task), req != nil, task.OutTotal, need)
+				}
+			}
+		}
+	}
+}
+
 // TestDiffers holds the comparison of VERIFY against one byte by byte, wherever the pieces of
 // Data-Out are cut.
 func TestDiffers(t *testing.T) {

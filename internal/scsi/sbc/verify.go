@@ -46,17 +46,28 @@ func Verify(t *server.Task) {
 	switch {
 	case bytes == 0:
 	case mode == bytchkAll:
-		if !dataOut(t, bytes) {
+		if !operand(t, bytes) {
 			return
 		}
-		v.rest, v.data = t.Request().Range, t.Request().Data
+		v.data = t.Request().Data
 	case mode == bytchkOne:
-		if !dataOut(t, t.Unit().BlockSize()) {
+		if !operand(t, t.Unit().BlockSize()) {
 			return
 		}
 		v.data, v.each = t.Request().Data, true
 	}
 	verify(t, v)
+}
+
+// operand is dataOut for what is compared: too little is refused even as whole blocks, because GOOD
+// would say of all blocks that they are as they should be.
+func operand(t *server.Task, bytes uint64) bool {
+	if uint64(block.VecLen(t.DataOut)) < bytes {
+		t.OutTotal = int(bytes)
+		t.Check(sense.WrongOperand)
+		return false
+	}
+	return dataOut(t, bytes)
 }
 
 // WriteVerify serves WRITE AND VERIFY(10), (12), (16): what was written is read
