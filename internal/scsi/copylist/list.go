@@ -47,10 +47,11 @@ const (
 	//	| 1 | usage | header CSCD bytes (2) | 11 | flags | FFh | 3 | list id (4) | 18 |
 	//	| CSCD bytes (2) | segment bytes (2) | inline bytes (2) | CSCDs | segments |
 	Header4          = 48
-	copyFormat4      = 0  // 01h
-	copyHeadBytes4   = 2  // 0020h
-	copyFlags4       = 15 // G_SENSE (02h) has no effect: it asks for sense data with GOOD
+	copyFormat4      = 0 // 01h
+	copyHeadBytes4   = 2 // 0020h
+	copyFlags4       = 15
 	copyImmed4       = 0x01
+	copyGSense4      = 0x02 // has no effect: it asks for sense data with GOOD
 	copyHeadType4    = 16
 	copyListID4      = 20
 	copyCSCDBytes4   = 42
@@ -122,6 +123,9 @@ func (l *List) header(b []byte, sa byte) (lengths, sense.Data) {
 		return lengths{}, sense.InList(sense.InvalidFieldInList, copyHeadBytes4)
 	case b[copyHeadType4] != headCSCDType:
 		return lengths{}, sense.InList(sense.InvalidFieldInList, copyHeadType4)
+	case l.Immed && (l.Usage == UsageNone || b[copyFlags4]&copyGSense4 != 0):
+		// SPC-4 6.4.2: nobody could ask how the copy has ended. It is no field of the CDB, but so it says.
+		return lengths{}, sense.Data{Code: sense.InvalidFieldInCDB}
 	}
 	return lengths{Header4, uint32(be.Uint16(b[copyCSCDBytes4:])), uint32(be.Uint16(b[copySegBytes4:])), uint32(be.Uint16(b[copyInlineBytes4:])),
 		copyCSCDBytes4, copySegBytes4, copyInlineBytes4}, sense.Data{}

@@ -67,6 +67,10 @@ func copy4Cases() []Case {
 			fails(with(list, 3, 0), 0x052600, 2)
 			fails(with(list, 16, 0xE4), 0x052600, 16)
 			fails(with(list, 47, 4), 0x05260B, 46)
+			fails(with(list, 15, Immed4|GSense4), 0x052400, -1)
+			anonymous := with(with(list, 1, 3<<3), 23, 0)
+			fails(with(anonymous, 15, Immed4), 0x052400, -1) // its end could be asked for by nobody
+			s.good(Thin, CopyCDB4(anonymous), anonymous, 0)
 			s.good(Thin, CopyCDB4(list), list, 0)
 		}},
 		{"extended_copy_lid4/failure", func(s *Session) {
