@@ -161,7 +161,7 @@ func TestClearTaskSet(t *testing.T) {
 	r.manage(r.a, scsi.ClearTaskSet, 0, 0)
 	r.ended("x aborted", "z status 40", "tmf 0")
 	r.submit(r.b, r.task("tur", 0, make([]byte, 6)))
-	r.ended("tur 6/2f/00")
+	r.ended("tur") // TASK ABORTED has said it (TAS=1), so no unit attention condition does
 }
 
 func TestResets(t *testing.T) {

@@ -54,7 +54,7 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 	case sam.AbortTaskSet:
 		u.AbortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
 	case sam.ClearTaskSet:
-		u.clearTasks(w, n, sense.UACommandsCleared)
+		u.AbortWhere(w, n, func(*Task) bool { return true })
 	case sam.LogicalUnitReset:
 		u.reset(w, n, nil)
 	case sam.ResetBehind:
@@ -65,16 +65,6 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 		answer = sam.TMFRejected
 	}
 	w.Less(t)
-}
-
-// clearTasks aborts every task of the unit and tells the other nexuses that lost one.
-func (u *Unit) clearTasks(w *Waiter, by *Nexus, ua sense.Attentions) {
-	u.AbortWhere(w, by, func(k *Task) bool {
-		if x := k.state.itl; x.n != by {
-			x.ua |= ua
-		}
-		return true
-	})
 }
 
 // reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
