@@ -141,7 +141,7 @@ def test_all_registrants(array: Daemon) -> None:
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stop", "kill"])
 def test_reservation_survives_a_restart(new_array, crash: bool) -> None:  # type: ignore[no-untyped-def]
-    """A cluster's fence: APTPL=1 keeps registrations and reservation through power loss."""
+    """A cluster's fence: another process has registrations and reservation, whatever APTPL is."""
     array = new_array(Config(volumes=[Volume("v", 0), Volume("w", 1)]))
     for who, key in ((A, KEY_A), (B, KEY_B)):
         out(array, who, "--register-ignore", f"--param-sark={key}", "--param-aptpl")
@@ -159,8 +159,11 @@ def test_reservation_survives_a_restart(new_array, crash: bool) -> None:  # type
     assert holder(array) == KEY_B and keys(array) == [KEY_B]
     write(array, A, expect=RESERVATION_CONFLICT)
     write(array, B)
-    # Without APTPL they go with the power.
+    # Without APTPL they go with the power, and nothing has lost that.
     out(array, B, "--register", f"--param-rk={KEY_B}", "--param-sark=0xbb")
     (array.kill if crash else array.stop)()
     array.start()
-    assert keys(array) == [] and holder(array) is None
+    capabilities = array.sg("sg_persist", "--in", "--report-capabilities", "/dev/sg0", **A).stdout
+    assert "Persist Through Power Loss Active(PTPL_A): 0" in capabilities
+    assert holder(array) == "0xbb" and keys(array) == ["0xbb"]
+    write(array, A, expect=RESERVATION_CONFLICT)

@@ -13,7 +13,7 @@ import (
 const unitBlobs = "admin.unit."
 
 // stateBlob is the name under which the array keeps what the SCSI layer saves of a
-// volume's unit: reservations with APTPL, mode pages, an erasure in progress.
+// volume's unit: persistent reservations, mode pages, an erasure in progress.
 func stateBlob(id uint32) string { return fmt.Sprint(unitBlobs, id) }
 
 // unitOptions are those of a volume's unit, with the state of its life before.

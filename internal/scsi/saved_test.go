@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,14 +68,24 @@ func TestWhatInitiatorsHearAfterAStart(t *testing.T) {
 	}
 }
 
-// life is a target over a device, as it is after a start of the array.
+// life is a target over a device, as it is after a power-on of the array.
 func life(t *testing.T, k *keeper, dev block.Device, ports ...scsi.Port) *rig {
+	return start(t, k, dev, scsi.Options{Ports: ports})
+}
+
+// takeOver is life in another process, which lost nothing.
+func takeOver(t *testing.T, k *keeper, dev block.Device) *rig {
+	return start(t, k, dev, scsi.Options{Survived: true})
+}
+
+func start(t *testing.T, k *keeper, dev block.Device, opt scsi.Options) *rig {
 	state, err := scsi.ParseUnitState(k.state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{TB: t, exec: k.exec}
-	r.tg = scsi.NewTarget(scsi.Options{Exec: k.exec, Ports: ports, SetGroups: func(name string) bool { return name == initiatorA }})
+	opt.Exec, opt.SetGroups = k.exec, func(name string) bool { return name == initiatorA }
+	r.tg = scsi.NewTarget(opt)
 	if err := r.tg.Map("", 0, r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: k.save})); err != nil {
 		t.Fatal(err)
 	}
@@ -131,21 +143,60 @@ func TestReservationsSurvivePowerLoss(t *testing.T) {
 
 	r = life(t, k, dev)
 	steps(r,
-		do(r.a, read, nil), 0,
-		do(r.a, prOut(0, 0), prList(0, 0xA, 0)), 0)
-	calls := k.calls
-	steps(r, do(r.a, prOut(1, 1), prList(0xA, 0, 0)), 0)
-	if k.calls != calls {
-		t.Error("what need not survive is saved")
-	}
+		do(r.a, read, nil), 0)
 
 	// GOOD means that it is saved.
 	k.fail = errors.New("no")
 	steps(r, do(r.a, prOut(6, 0), prList(0, 0xA, 1)), 0x02044400)
 }
 
+// TestFenceWithoutAPTPL: with APTPL=0 a fence ends with the power, and not with the process: a take-over lets nobody in. What a
+// power-on has ended stays so when another process takes over then.
+func TestFenceWithoutAPTPL(t *testing.T) {
+	exec := &block.Virtual{}
+	k := &keeper{exec: exec}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	write := func(r *rig, n *scsi.Nexus) int {
+		_, c := r.run(n, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
+		return c
+	}
+	r := life(t, k, dev)
+	for i, out := range []struct {
+		by        *scsi.Nexus
+		cdb, list []byte
+	}{
+		{r.a, prOut(6, 0), prList(0, 0xA, 0)},
+		{r.b, prOut(6, 0), prList(0, 0xB, 0)},
+		{r.a, prOut(1, 5), prList(0xA, 0, 0)},
+		{r.a, prOut(5, 5), prList(0xA, 0xB, 0)}, // B is fenced
+	} {
+		_, c := r.run(out.by, 0, out.cdb, out.list)
+		r.wants(fmt.Sprint("step ", i), c, 0)
+	}
+	for range 2 {
+		r = takeOver(t, k, dev)
+		r.wants("A's write", write(r, r.a), 0)
+		r.wants("B's write", write(r, r.b), 0x18000000)
+		if list, got := r.keys(); got != 3 || !slices.Equal(list, []uint64{0xA}) {
+			t.Errorf("generation %d, keys %x; want 3 and A", got, list)
+		}
+		in, _ := r.run(r.a, 0, []byte{0x5E, 2, 0, 0, 0, 0, 0, 0, 8, 0}, nil)
+		if c := bytes.Join(in.DataIn, nil); c[3] != 0x80 {
+			t.Errorf("capabilities % x: PTPL_A", c)
+		}
+	}
+	for i, again := range []func() *rig{func() *rig { return life(t, k, dev) }, func() *rig { return takeOver(t, k, dev) }} {
+		r = again()
+		exec.RunUntil(exec.Now() + second)
+		r.wants("B's write", write(r, r.b), 0)
+		if list, got := r.keys(); got != 0 || len(list) != 0 {
+			t.Errorf("start %d: generation %d, keys %x; want none", i, got, list)
+		}
+	}
+}
+
 // TestFailedSaveIsMadeUpFor: reservations of which the end could not be saved are saved away by the next change, though that
-// one asks for nothing to be kept.
+// one asks for nothing to be kept through a loss of power.
 func TestFailedSaveIsMadeUpFor(t *testing.T) {
 	exec := &block.Virtual{}
 	k := &keeper{exec: exec}

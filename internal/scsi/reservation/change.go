@@ -134,7 +134,7 @@ func (s *State) Release(r *Registration) (c Change) {
 // Clear serves CLEAR of a registration: nobody is registered any more.
 func (s *State) Clear(r *Registration) (c Change) {
 	s.notifyOthers(&c, r, sense.UAReservationsPreempted)
-	*s = State{generation: s.generation + 1, kept: s.kept}
+	*s = State{generation: s.generation + 1}
 	return c
 }
 

@@ -1,5 +1,5 @@
-// What of a persistent reservation survives a loss of power: all of it while APTPL is 1. The whole
-// is saved each time, and restored as a whole.
+// What of a persistent reservation survives the process: all of it, and a loss of power, too, while
+// APTPL is 1. The whole is saved with each change, and restored as a whole.
 
 package reservation
 
@@ -15,6 +15,7 @@ type Saved struct {
 	Regs       []savedRegistration `json:"registrations,omitempty"`
 	Kind       byte                `json:"type,omitempty"` // 0 without a reservation
 	Holder     int                 `json:"holder,omitempty"`
+	Volatile   bool                `json:"volatile,omitempty"` // APTPL is 0: it ends with a loss of power
 }
 
 type savedRegistration struct {
@@ -31,12 +32,12 @@ func (p *Saved) Check() error {
 	return nil
 }
 
-// Save returns what survives, nil for nothing.
+// Save returns what survives, nil for the state of a new unit.
 func (s *State) Save() *Saved {
-	if !s.aptpl {
+	if !s.aptpl && s.generation == 0 && len(s.regs) == 0 {
 		return nil
 	}
-	saved := &Saved{Generation: s.generation, Kind: byte(s.Type())}
+	saved := &Saved{Generation: s.generation, Kind: byte(s.Type()), Volatile: !s.aptpl}
 	for i, r := range s.regs {
 		saved.Regs = append(saved.Regs, savedRegistration{r.Port, r.TargetPort, r.Key})
 		if r == s.holder {
@@ -46,25 +47,15 @@ func (s *State) Save() *Saved {
 	return saved
 }
 
-// ToSave reports whether a change has to be saved: APTPL is 1, or what was saved last has to go.
-// The caller saves it then.
-func (s *State) ToSave() bool {
-	if !s.aptpl && !s.kept {
-		return false
-	}
-	s.kept = s.aptpl
-	return true
-}
-
-// NotSaved says that a save has failed: what was saved before it may have reservations yet, so the next change is to be
-// saved, too.
-func (s *State) NotSaved() { s.kept = true }
-
 // Restore returns the state that Save was called for. Check has found no error in it. After a power-on
-// PRGENERATION is 0, whatever APTPL is (SPC-4, READ KEYS); where another process takes over what had its
-// power all the time, it goes on.
+// PRGENERATION is 0 (SPC-4, READ KEYS), and with APTPL=0 all else is as on a new unit; where another
+// process takes over what had its power all the time, all of it goes on. The caller saves what a
+// power-on has changed: a later process that takes over would find it otherwise.
 func Restore(p *Saved, powerOn bool) State {
-	s := State{generation: p.Generation, aptpl: true, kept: true}
+	if powerOn && p.Volatile {
+		return State{}
+	}
+	s := State{generation: p.Generation, aptpl: !p.Volatile}
 	if powerOn {
 		s.generation = 0
 	}

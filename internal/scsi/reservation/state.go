@@ -1,6 +1,6 @@
 // Package reservation has the persistent reservations of one logical unit (SPC-5 5.14) as a state
 // machine: who is registered, who holds the reservation, whom it excludes, and what of it survives
-// a loss of power. It knows no commands and no units: what a change means for others it returns.
+// the process or a loss of power. It knows no commands and no units: what a change means for others it returns.
 //
 // The holder of a reservation is one of the registrations, or nobody with the All Registrants
 // types. Whoever changes anything does so in one call, which does all of it or nothing.
@@ -49,11 +49,10 @@ func (t Type) all() bool { return t >= WriteExclusiveAllRegistrants }
 // registrants reports whether a reservation of this type spares all who are registered.
 func (t Type) registrants() bool { return t >= WriteExclusiveRegistrants }
 
-// State is a unit's persistent reservation. The zero value is that of a new unit. With APTPL it
-// outlives the target.
+// State is a unit's persistent reservation. The zero value is that of a new unit. It outlives the
+// target.
 type State struct {
 	aptpl      bool // APTPL of the last registration
-	kept       bool // what was saved last has reservations
 	generation uint32
 	regs       []*Registration // in the order of registration
 	reserved   bool

@@ -11,9 +11,9 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 )
 
-// State is what is kept: persistent reservations that were made with APTPL=1, saved mode pages,
-// identifying information, and an erasure that is not done, or has failed. It comes from Parse, or
-// from a unit that has it saved.
+// State is what is kept: persistent reservations, also those that end with the power (APTPL=0), saved
+// mode pages, identifying information, and an erasure that is not done, or has failed. It comes from
+// Parse, or from a unit that has it saved.
 type State struct {
 	PR      *reservation.Saved `json:"pr,omitempty"`
 	Mode    *mode              `json:"mode,omitempty"`

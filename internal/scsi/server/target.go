@@ -95,7 +95,9 @@ func (u *Unit) restore(s saved.State) {
 		if s.Erasing.Passes > 0 {
 			s.Erasing.Pattern = sgl.Repeat(s.Erasing.Pattern, int(u.BlockSize()))
 		}
-		u.Erase(*s.Erasing, nil)
+		u.Erase(*s.Erasing, nil) // which saves
+	} else if s.PR != nil && !u.t.opt.Survived {
+		u.Save(func(error) {}) // after a failure, the next change does
 	}
 }
 

@@ -47,7 +47,8 @@ func Release(t *server.Task) {
 
 // settleChange ends a command that has changed the unit's reservations: when the copies that they
 // exclude now are over, when the tasks and copies of preempted are (PREEMPT AND ABORT), and, of
-// persistent reservations with APTPL=1, when they survive power loss. What is saved is saved at
+// persistent reservations, when they are saved. APTPL=0 is saved, too: another process that takes
+// the unit over is no loss of power, and a host that is fenced stays so. What is saved is saved at
 // once, so that a command that is aborted while it waits leaves the same behind as one that is
 // not.
 func settleChange(t *server.Task, persistent bool, preempted []reservation.Nexus) {
@@ -67,12 +68,10 @@ func settleChange(t *server.Task, persistent bool, preempted []reservation.Nexus
 		}
 	}
 	w := server.NewWaiter(end)
-	if persistent && u.Reservation().ToSave() {
+	if persistent {
 		w.More()
 		u.Save(func(err error) {
-			if failed = err != nil; failed {
-				u.Reservation().NotSaved()
-			}
+			failed = err != nil
 			w.Less(tg)
 		})
 	}
