@@ -31,7 +31,7 @@
 // clearing of a task set also ends what the portal itself still has of the
 // session: commands that collect data, that wait, and that are numbered before it
 // but have not come. Commands of other sessions that collect data then arrive at
-// the logical unit after it.
+// the logical unit after it, which ends them with TASK ABORTED (scsi.Task.Remaps).
 //
 // # Scope of errors
 //

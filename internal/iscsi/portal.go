@@ -238,7 +238,7 @@ type session struct {
 	conn      *conn
 	port      string // name of the initiator's port
 	since     time.Time
-	remaps    atomic.Uint64 // changes of its LUNs, of whichever nexus
+	remaps    atomic.Uint64 // changes of its LUNs, and aborts by others there, of whichever nexus
 
 	// homeMu guards over and home, and nexus and exec against all but the reader, which uses them while the portal is not held. It is
 	// taken before the executor.

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -199,6 +200,128 @@ func TestDataOfAnotherUnit(t *testing.T) {
 	})
 }
 
+// TestDataAfterAnothersReset: a write of which the data, or the turn, was yet to come when another initiator reset the unit writes
+// nothing, and ends with TASK ABORTED. What comes by a LUN of another unit does not, nor what comes later, or after a function that
+// is about the other initiator's tasks only.
+func TestDataAfterAnothersReset(t *testing.T) {
+	const a, b = testInitiator + ":a", testInitiator
+	tmf := func(fn scsi.TMF) func(*Client) string {
+		return func(c *Client) string {
+			if r, err := c.Manage(fn, 0, 0, 0); err != nil || r != scsi.TMFComplete {
+				return fmt.Sprint(r, err)
+			}
+			return ""
+		}
+	}
+	reserve := func(action, key, next byte) func(*Client) string {
+		return func(c *Client) string {
+			list := make([]byte, 24)
+			list[7], list[15] = key, next
+			if r, err := c.Command(0, []byte{0x5F, action, 0, 0, 0, 0, 0, 0, 24, 0}, list, 0); err != nil || r.Status != scsi.StatusGood {
+				return fmt.Sprint(r, err)
+			}
+			return ""
+		}
+	}
+	for _, row := range []struct {
+		name string
+		do   func(*Client) string
+		lun  uint64
+		want byte
+	}{
+		{"LOGICAL UNIT RESET", tmf(scsi.LogicalUnitReset), 0, scsi.StatusTaskAborted},
+		{"TARGET WARM RESET", tmf(scsi.TargetWarmReset), 0, scsi.StatusTaskAborted},
+		{"CLEAR TASK SET", tmf(scsi.ClearTaskSet), 0, scsi.StatusTaskAborted},
+		{"PREEMPT AND ABORT", reserve(5, 1, 2), 0, scsi.StatusTaskAborted},
+		{"PREEMPT", reserve(4, 1, 2), 0, scsi.StatusCheckCondition}, // a unit attention condition
+		{"ABORT TASK SET", tmf(scsi.AbortTaskSet), 0, scsi.StatusGood},
+		{"LOGICAL UNIT RESET of another", tmf(scsi.LogicalUnitReset), 1, scsi.StatusGood},
+	} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, behind a gap %v", row.name, held), func(t *testing.T) {
+				keys := solicitedOnly
+				if held {
+					keys = nil
+				}
+				m := newRemapRig(t, keys)
+				m.exec.Lock()
+				err := errors.Join(m.tg.Map(a, 0, m.units[0]), m.tg.Map(b, 1, m.units[1]))
+				m.exec.Unlock()
+				if err != nil {
+					t.Fatal(err)
+				}
+				victim := m.c
+				other := m.login(func(cfg *ClientConfig) { cfg.Initiator = a })
+				for i, c := range []*Client{other, victim} {
+					m.c = c
+					m.attentions()
+					if why := reserve(6, 0, byte(i+1))(c); why != "" {
+						t.Fatal(why)
+					}
+				}
+				for range 4 { // it has attentions, too
+					if _, err := m.c.Command(1<<48, make([]byte, 6), nil, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write := func(during func()) byte {
+					gap := m.c.CmdSN
+					if held {
+						m.c.CmdSN++
+					}
+					hdr, _ := m.c.CommandHeader(row.lun<<48, cdb10(opWrite10, 0, 1), fakeBlock, 0)
+					itt, data := bhs(hdr[:]).itt(), pattern(fakeBlock, 9)
+					if !held {
+						m.c.Send(hdr, nil, nil)
+						ttt := m.r2t()
+						during()
+						m.c.SendData(itt, ttt, data, 0, fakeBlock)
+					} else {
+						m.c.Send(hdr, nil, data)
+						m.ping()
+						during()
+						after := m.c.CmdSN
+						m.c.CmdSN = gap
+						nop := m.c.NewHeader(opNopOut, 0)
+						bhs(nop[:]).put32(offITT, noTag)
+						m.c.Send(nop, nil, nil)
+						m.c.CmdSN = after
+					}
+					r, err := m.c.Await(itt, nil, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r.Status
+				}
+				got := write(func() {
+					if why := row.do(other); why != "" {
+						t.Fatal(why)
+					}
+					if !held { // what the WRITE would meet has been heard by then
+						m.attentions()
+					}
+				})
+				ends, want := row.want, []int{0, 0}
+				if !held && ends == scsi.StatusCheckCondition {
+					ends = scsi.StatusGood
+				}
+				if ends == scsi.StatusGood {
+					want[row.lun] = 1
+				}
+				if m.wrote(want...); got != ends {
+					t.Errorf("the WRITE ends with %#02x, want %#02x", got, ends)
+				}
+				m.attentions()
+				if got := write(func() {}); got != scsi.StatusGood {
+					t.Errorf("the next WRITE ends with %#02x", got)
+				}
+				want[row.lun]++
+				m.wrote(want...)
+			})
+		}
+	}
+}
+
 // move has the portal's commands carried out by these, one after the other.
 func (m *remapRig) move(to ...Handler) {
 	m.t.Helper()
@@ -249,4 +372,26 @@ func TestDataOfAnotherUnitAfterAMove(t *testing.T) {
 			m.wrote(0, 1)
 		})
 	}
+}
+
+// TestDataAfterAnothersResetAndAMove: a write of which the data was yet to come when another initiator reset the unit writes nothing
+// either when the session has another nexus by then, which knows nothing of that reset.
+func TestDataAfterAnothersResetAndAMove(t *testing.T) {
+	const a = testInitiator + ":a"
+	m := newRemapRig(t, solicitedOnly)
+	early := m.begin(false)
+	ttt := m.r2t()
+	m.exec.Lock()
+	if err := m.tg.Map(a, 0, m.units[0]); err != nil {
+		t.Fatal(err)
+	}
+	n := m.tg.OpenNexus(a, a+",i,0x1", 1)
+	n.Manage(scsi.LogicalUnitReset, 0, 0, func(scsi.TMFResponse) {})
+	m.exec.Unlock()
+	m.attentions()
+	m.move(ServedBy(m.tg))
+	m.attentions()
+	m.c.SendData(early, ttt, pattern(fakeBlock, 9), 0, fakeBlock)
+	m.ended(early, false)
+	m.wrote(0, 0)
 }

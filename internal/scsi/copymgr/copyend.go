@@ -49,7 +49,7 @@ func (o *operation) Withdraw() {
 	case o.asked != nil:
 		o.asked.withdraw()
 	case o.where != nil:
-		o.where.Cancel(&o.req)
+		o.where.Device().Cancel(&o.req)
 	}
 }
 

@@ -219,7 +219,7 @@ func (g *Guest) release() {
 // Withdraw withdraws the request of a step.
 func (g *Guest) Withdraw(q *Step) {
 	if g.under == q {
-		g.x.Unit().Cancel(&g.req)
+		g.x.Unit().Device().Cancel(&g.req)
 	}
 }
 
@@ -254,7 +254,7 @@ func (g *Guest) end(w *server.Waiter, why Ending) {
 			w.More()
 			g.waiters = append(g.waiters, w)
 		}
-		g.x.Unit().Cancel(&g.req)
+		g.x.Unit().Device().Cancel(&g.req)
 	}
 	if g.cut.Status != sam.StatusGood {
 		return

@@ -5,7 +5,6 @@
 package server
 
 import (
-	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -15,11 +14,7 @@ import (
 func (t *Task) abort(w *Waiter, by *Nexus) {
 	st := &t.state
 	was := st.phase
-	if was == completed {
-		return
-	}
-	w.Await(t)
-	if was == aborting {
+	if w.Await(t); was == completed || was == aborting {
 		return
 	}
 	st.reportTaskAborted = by != nil && by != st.n
@@ -55,8 +50,8 @@ func (t *Task) expel(w *Waiter) {
 	}
 }
 
-// AbortWhere aborts the unit's tasks that match. No task is enabled before all of them are marked.
-func (u *Unit) AbortWhere(w *Waiter, by *Nexus, match func(*Task) bool) {
+// abortWhere aborts the unit's tasks that match. No task is enabled before all of them are marked.
+func (u *Unit) abortWhere(w *Waiter, by *Nexus, match func(*Task) bool) {
 	u.paused++
 	for _, t := range u.tasks() {
 		if match(t) {
@@ -67,5 +62,13 @@ func (u *Unit) AbortWhere(w *Waiter, by *Nexus, match func(*Task) bool) {
 	u.schedule()
 }
 
-// Cancel withdraws a request from the unit's device, if that has not begun it.
-func (u *Unit) Cancel(r *block.Request) { u.dev.Cancel(r) }
+// AbortOf aborts the unit's tasks of the I_T_L nexuses that match, but one, and what nexuses other than by have begun to send of
+// further ones: those end when they are here.
+func (u *Unit) AbortOf(w *Waiter, by *Nexus, except *Task, match func(*ITL) bool) {
+	for _, x := range u.itls {
+		if x.n != by && x.n.countRemap != nil && match(x) {
+			x.cut = x.n.countRemap()
+		}
+	}
+	u.abortWhere(w, by, func(t *Task) bool { return t != except && match(t.state.itl) })
+}

@@ -44,7 +44,7 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 		if !left {
 			answer = sam.TMFNoTask
 		}
-		u.AbortWhere(w, n, func(k *Task) bool {
+		u.abortWhere(w, n, func(k *Task) bool {
 			if k.Tag != tag || k.state.itl != x {
 				return false
 			}
@@ -52,9 +52,9 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 			return true
 		})
 	case sam.AbortTaskSet:
-		u.AbortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
+		u.abortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
 	case sam.ClearTaskSet:
-		u.AbortWhere(w, n, func(*Task) bool { return true })
+		u.AbortOf(w, n, nil, func(*ITL) bool { return true })
 	case sam.LogicalUnitReset:
 		u.reset(w, n, nil)
 	case sam.ResetBehind:
@@ -71,7 +71,7 @@ func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) 
 // their commands came, but by behind, are aborted; SPC-2 reservations, removal prevention and mode
 // pages go back; persistent reservations stay.
 func (u *Unit) reset(w *Waiter, by *Nexus, behind *ITL) {
-	u.AbortWhere(w, by, func(t *Task) bool { return t.state.itl != behind })
+	u.AbortOf(w, by, nil, func(x *ITL) bool { return x != behind })
 	u.Shut(func(n *Nexus) bool { return behind == nil || n != behind.n })
 	u.Fence(w, Rest, func(from, x *ITL, how Use) (byte, sense.Code) {
 		if behind != nil && from == behind {

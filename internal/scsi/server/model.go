@@ -124,6 +124,7 @@ type ITL struct {
 	u       *Unit
 	lun     uint16
 	since   uint64           // what Nexus.countRemap said when the unit came to the LUN, or 0
+	cut     uint64           // the same, when others aborted its tasks last
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
 	gone    bool             // it has left its nexus's LUNs, or that is lost; it stays so

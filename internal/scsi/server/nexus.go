@@ -121,7 +121,7 @@ func (n *Nexus) Close(done func()) {
 	w := NewWaiter(done)
 	for _, x := range n.luns {
 		if x != nil {
-			x.u.AbortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
+			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
 	n.abortLeft(w, func(*Task) bool { return true })

@@ -49,6 +49,8 @@ func (n *Nexus) receive(t *Task, now int64) {
 	u.push(t)
 	st.to(dormant)
 	switch {
+	case t.Remaps < st.itl.cut:
+		t.End(sam.StatusTaskAborted)
 	case t.Attr == sam.AttrACA:
 		// NACA is refused, so no ACA condition exists that would admit it.
 		t.Check(sense.InvalidFieldInCDB)

@@ -35,7 +35,8 @@ type Task struct {
 	Done    func(*Task)
 	Ctx     any // the front end's own
 	// Remaps is the count of Nexus.CountRemaps when the command began to arrive, or 0. If the unit has come to its LUN since
-	// then, or any LUN had changed when its nexus was created, the command ends with LOGICAL UNIT NOT SUPPORTED.
+	// then, or the count was higher when its nexus was created, the command ends with LOGICAL UNIT NOT SUPPORTED; if another
+	// nexus has aborted what came by the LUN since then, with TASK ABORTED.
 	Remaps uint64
 	// Stale, if it is there, is asked when the command begins: where it returns true, that ends with BUSY.
 	Stale func(*Task) bool

@@ -63,8 +63,9 @@ func (t *Target) Remap(change, ended func()) {
 	w.Less(t)
 }
 
-// CountRemaps has count, called on the executor, count every change of the nexus's LUNs from now on and return the new number. Other
-// changes, of nexuses before it, were now. A front end gives Task.Remaps the number of when a command begins to arrive.
+// CountRemaps has count, called on the executor, count from now on every change of the nexus's LUNs, and that other nexuses abort
+// what came by one, and return the new number. All of that, of nexuses before it, was now. A front end gives Task.Remaps the
+// number of when a command begins to arrive.
 func (n *Nexus) CountRemaps(count func() uint64, now uint64) { n.countRemap, n.since = count, now }
 
 // remap has the nexuses see what the maps say. w, which may be nil, waits for what they see no longer.
@@ -98,7 +99,7 @@ func (t *Target) remap(w *Waiter) {
 func (n *Nexus) abortLeft(w *Waiter, match func(*Task) bool) (found bool) {
 	for _, x := range n.t.detached {
 		if x.n == n && x.tasks > 0 {
-			x.u.AbortWhere(w, n, func(t *Task) bool {
+			x.u.abortWhere(w, n, func(t *Task) bool {
 				hit := t.state.itl == x && match(t)
 				found = found || hit
 				return hit

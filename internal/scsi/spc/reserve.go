@@ -105,7 +105,7 @@ func abortPreempted(u *server.Unit, w *server.Waiter, by *server.Task, preempted
 			}
 		}
 	}
-	u.AbortWhere(w, by.Nexus(), func(k *server.Task) bool { return k != by && lost(k.Nexus()) })
+	u.AbortOf(w, by.Nexus(), by, func(x *server.ITL) bool { return lost(x.Nexus()) })
 	u.Shut(lost)
 	u.Fence(w, server.Rest, func(from, x *server.ITL, how server.Use) (byte, sense.Code) {
 		if lost(from.Nexus()) {
