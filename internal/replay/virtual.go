@@ -52,6 +52,7 @@ func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim
 			return nil, nil, err
 		}
 	}
+	r.Interrupt(func() bool { return ctx.Err() != nil })
 	const slice = 1e9
 	begun := ctx.Err() == nil // Attach may take its time
 	for t := int64(slice); !r.Advance(t) && ctx.Err() == nil; t += slice {

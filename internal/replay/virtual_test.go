@@ -105,7 +105,7 @@ func TestVirtualErrors(t *testing.T) {
 		"unknown field": {Scenario: []byte("naem: x")},
 		"no volume":     {Scenario: []byte(cachedHost), Volume: "x"},
 		"plain value":   {Scenario: []byte(cachedHost), Set: [][2]string{{"name.x", "1"}}},
-		"not negative":  {Profile: "none", VolumeSize: 1 << 26, Depth: -1},
+		"depth is -1":   {Profile: "none", VolumeSize: 1 << 26, Depth: -1},
 	} {
 		_, _, err := Virtual(ctx, &records{}, cfg)
 		if err == nil || !strings.Contains(err.Error(), want) {

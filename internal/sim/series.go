@@ -77,7 +77,7 @@ func (s *series) syncPools() {
 			if known {
 				continue
 			}
-			q := poolSeries{sys: y, index: i, name: p.Name(), samples: make([]poolSample, s.ticks/gaugeSamples), integral: p.UsedSeconds()}
+			q := poolSeries{sys: y, index: i, name: p.Name(), samples: make([]poolSample, max(0, s.ticks-1)/gaugeSamples), integral: p.UsedSeconds()}
 			q.waits, q.waited = hostWaits(p)
 			for _, v := range y.vols {
 				if v.info.Pool == q.name {
@@ -105,6 +105,9 @@ func (s *series) tick() {
 		integral := q.UsedSeconds()
 		x := poolSample{used: uint64(used), limit: uint64(limit), mean: uint64(integral - p.integral), top: p.top}
 		p.integral, p.top = integral, 0
+		if p.sys.array.Pool(p.name) != q {
+			x.limit = 0 // it was removed
+		}
 		x.waits, x.waited = hostWaits(q)
 		x.waits, x.waited = x.waits-p.waits, x.waited-p.waited
 		p.waits, p.waited = p.waits+x.waits, p.waited+x.waited

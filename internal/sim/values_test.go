@@ -68,7 +68,8 @@ func TestAfterOfOperations(t *testing.T) {
 func TestFiguresOfPools(t *testing.T) {
 	const job = "{name: j, volume: v, io: 4KiB, write: 1, rate: 1000}"
 	short := runOf(t, "%s", strings.Replace(inSmall(job, ""), "until: 3s", "until: 900ms", 1))
-	added := runOf(t, "%s", inSmall(job, ", faults: [{at: 1500ms, kind: pool-add, new: {name: q, mdisks: [{size: 1GiB}]}}]"))
+	added := runOf(t, "%s", strings.Replace(inSmall(job, ", faults: [{at: 1500ms, kind: pool-add, new: {name: q, mdisks: [{size: 1GiB}]}}, {at: 2500ms, kind: pool-remove, pool: q}]"),
+		"until: 3s", "until: 5s", 1))
 	for _, name := range []string{"fullness", "fullness_mean", "fullness_max", "limit_mb", "used_mb", "tower_seconds", "iops"} {
 		if v, err := short.Value("pool.p."+name, 0, 0); err == nil {
 			t.Errorf("in a run of 0.9 s, pool.p.%s is %g", name, v)
@@ -76,6 +77,10 @@ func TestFiguresOfPools(t *testing.T) {
 		if v, err := added.Value("pool.q."+name, 1e9, 1e9); err == nil {
 			t.Errorf("before the pool is there, pool.q.%s is %g", name, v)
 		}
+		if v, err := added.Value("pool.q."+name, 5e9, 2e9); err == nil {
+			t.Errorf("when the pool has gone, pool.q.%s is %g", name, v)
+		}
+		figureOf(t, added, "pool.q."+name, 2e9, 1e9)
 		figureOf(t, added, "pool.q."+name, 0, 0)
 		figureOf(t, added, "pool.p."+name, 1e9, 1e9)
 	}

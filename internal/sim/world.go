@@ -276,6 +276,9 @@ func (y *system) addPool(ps PoolSpec, name string) error {
 		switch {
 		case err == nil:
 			y.pools = append(y.pools, p)
+			if shared := y.r.checkShared(); shared != nil && y.r.started {
+				y.r.fail(shared)
+			}
 		case y.r.started: // a fault's, and nobody waits for it
 			y.r.fail(fmt.Errorf("array %s: pool-add: %w", y.name, err))
 		}
