@@ -197,7 +197,7 @@ func CheckFolders(dir string, grid []*sim.Scenario) error {
 	if len(grid) <= 1 {
 		return nil
 	}
-	if hasRun(dir) {
+	if hasRun(dir) || exists(filepath.Join(dir, wholeFolder)) {
 		return fmt.Errorf("%s has the files of a single run; give another --out for the folders of %d", dir, len(grid))
 	}
 	of := map[string]string{}

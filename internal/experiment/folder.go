@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is in a run's folder of a run that has not ended, and of one that has, for as long as its files take the places of an earlier
-// run's. Reports look into neither.
-const partFolder, wholeFolder = "run.part", "run.whole.part"
+// What is in a run's folder of runs that have not ended, and of one that has, for as long as its files take the places of an earlier
+// run's. Reports look into none of them.
+const partFolders, wholeFolder = "run.*.part", "run.whole.part"
 
 // reportFile is the first file of a run that takes its place: where it has, nothing of an earlier run is left to forget.
 const reportFile = "report.txt"
@@ -24,8 +25,10 @@ const reportFile = "report.txt"
 // are on the disk: wherever the process ends, the folder has the counters and series of one run, or those of a run that is whole are
 // put in their places by whoever opens it next.
 type folder struct {
-	dir  string
-	lock *os.File // nil: the folder may not be read
+	dir    string
+	lock   *os.File // nil: the folder may not be read
+	locked bool     // not where the file system has no locks, as NFS has none for folders
+	part   string   // where the run's files are until it is whole
 }
 
 // LockFolder makes a folder and keeps other runs from it until unlock, where its file system has locks and it may be read.
@@ -48,10 +51,11 @@ func lockFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, errors.Join(fmt.Errorf("another run writes into %s; wait for its end, or give another --out", dir), f.Close())
 	}
-	return &folder{dir, f}, nil
+	return &folder{dir: dir, lock: f, locked: err == nil}, nil
 }
 
 // openFolder locks a folder, and completes what a process that was killed has left in it.
@@ -60,16 +64,55 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if exists(f.whole()) {
+	if err = f.checkWhole(); err == nil && exists(f.whole()) {
 		err = f.place()
 	}
-	if err == nil {
-		err = f.drop()
+	if err == nil && f.locked {
+		err = f.dropOld()
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
+}
+
+// checkWhole refuses what somebody else has called as a whole run's files.
+func (f *folder) checkWhole() error {
+	st, err := os.Lstat(f.whole())
+	if err != nil {
+		return gone(err)
+	}
+	if !st.IsDir() || !runsAlone(f.whole()) {
+		return fmt.Errorf("%s is not of a run; move it elsewhere, or give another --out", f.whole())
+	}
+	return nil
+}
+
+// runsAlone tells whether a folder has nothing but files of a run.
+func runsAlone(dir string) bool {
+	names := slices.Concat(evidence, others, []string{tableFile, esxtopFile, iostatsFolder})
+	for _, form := range ioLogs {
+		for _, f := range form {
+			names = append(names, f.name)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	return err == nil && !slices.ContainsFunc(files, func(e fs.DirEntry) bool { return !slices.Contains(names, e.Name()) })
+}
+
+// dropOld removes what runs that did not come to their ends have left.
+func (f *folder) dropOld() error {
+	parts, _ := os.ReadDir(f.dir) // where it cannot be read, they stay
+	for _, e := range parts {
+		path := filepath.Join(f.dir, e.Name())
+		if ok, _ := filepath.Match(partFolders, e.Name()); !ok || e.Name() == wholeFolder || !e.IsDir() || !runsAlone(path) {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *folder) close() error {
@@ -79,18 +122,30 @@ func (f *folder) close() error {
 	return f.lock.Close()
 }
 
-func (f *folder) part() string  { return filepath.Join(f.dir, partFolder) }
 func (f *folder) whole() string { return filepath.Join(f.dir, wholeFolder) }
 
-// begin makes room for a run's files. A folder in which nothing can be made is found here, and not when the run ends.
-func (f *folder) begin() error { return os.Mkdir(f.part(), 0o777) }
+// begin makes room for a run's files, under a name that no other run has. A folder in which nothing can be made is found here, and not
+// when the run ends.
+func (f *folder) begin() error {
+	for {
+		part := filepath.Join(f.dir, fmt.Sprintf("run.%08x.part", rand.Uint32()))
+		err := os.Mkdir(part, 0o777)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			f.part = part
+		}
+		return err
+	}
+}
 
 // drop removes what was written of a run that is not whole.
-func (f *folder) drop() error { return os.RemoveAll(f.part()) }
+func (f *folder) drop() error { return os.RemoveAll(f.part) }
 
 // write writes a file of the run. It is on the disk when write returns.
 func (f *folder) write(name string, fn func(io.Writer) error) error {
-	out, err := os.Create(filepath.Join(f.part(), name))
+	out, err := os.Create(filepath.Join(f.part, name))
 	if err != nil {
 		return err
 	}
@@ -103,16 +158,28 @@ func (f *folder) write(name string, fn func(io.Writer) error) error {
 
 // replace puts the run's files in the place of an earlier one's.
 func (f *folder) replace() error {
-	if err := syncFolder(f.part()); err != nil {
+	if err := f.sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.part(), f.whole()); err != nil {
+	if err := os.Rename(f.part, f.whole()); err != nil {
 		return err
 	}
 	if err := syncFolder(f.dir); err != nil {
 		return err
 	}
 	return f.place()
+}
+
+// sync has all of a run's files on the disk. Those of its statistics are many and small: the file system writes what it has, at once.
+func (f *folder) sync() error {
+	if !exists(filepath.Join(f.part, iostatsFolder)) {
+		return syncFolder(f.part)
+	}
+	d, err := os.Open(f.part)
+	if err != nil {
+		return err
+	}
+	return errors.Join(known(unix.Syncfs(int(d.Fd()))), d.Close())
 }
 
 // place gives the files of a whole run their places. What is done is not done again.
@@ -168,7 +235,15 @@ func syncFolder(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(known(d.Sync()), d.Close())
+}
+
+// known is nil for what a file system cannot do, such as syncing a folder.
+func known(err error) error {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return err
 }
 
 // forget removes a file of a run from its folder: of a recording the table last, without which a capture is of others, and of the run

@@ -62,7 +62,10 @@ func (o *Outputs) Check(grid []*sim.Scenario) error {
 	}
 	for _, s := range grid {
 		dir := o.Dir(s)
-		if exists(filepath.Join(dir, wholeFolder)) {
+		if f := (&folder{dir: dir}); exists(f.whole()) {
+			if err := f.checkWhole(); err != nil {
+				return fmt.Errorf("output: %w", err)
+			}
 			continue // files of two runs: the later one's take their places before the next one begins, which looks then
 		}
 		if err := o.check(dir); err != nil {

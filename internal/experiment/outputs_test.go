@@ -160,6 +160,7 @@ func TestFoldersOfOthers(t *testing.T) {
 		{"an exported table", 0, file("counters.csv"), false, "would be read as this run's"},
 		{"a recording of a daemon", 0, file("counters-20261130T120000.000Z.parquet"), false, "would be read as this run's"},
 		{"one that has begun", 0, file("counters-20261130T120000.000Z.parquet.part"), false, "would be read as this run's"},
+		{"something called as a whole run", 0, file(wholeFolder, "notes"), false, "is not of a run"},
 		{"a link to a table", time.Second, link(tableFile), false, "is not a plain file"},
 		{"a link to statistics", 0, link(iostatsFolder), false, "is not a folder"},
 	} {
@@ -240,6 +241,20 @@ func TestNoRoomForARun(t *testing.T) {
 	}
 	if after := found(t, dir); !slices.Equal(after, before) {
 		t.Errorf("there are %q, want %q", after, before)
+	}
+	// What a run that was killed has left goes, and what only has its name stays.
+	for _, name := range []string{"run.00000001.part/" + tableFile, "run.mine.part/notes", "run.00000002.part"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, err = openFolder(dir); err == nil {
+		err = f.close()
+	}
+	with := append([]string{"run.00000002.part", "run.mine.part", "run.mine.part/notes"}, before...)
+	if after := found(t, dir); err != nil || !slices.Equal(after, slices.Sorted(slices.Values(with))) {
+		t.Errorf("there are %q, want %q, %v", after, with, err)
 	}
 	// A folder in which nothing can be made is no folder for a run, which says so before it begins.
 	if os.Geteuid() == 0 {

@@ -34,7 +34,7 @@ func record(to *folder, interval time.Duration, r *sim.Run) (_ *recording, err e
 		}
 	}()
 	for _, name := range []string{tableFile, esxtopFile} {
-		f, err := os.Create(filepath.Join(to.part(), name))
+		f, err := os.Create(filepath.Join(to.part, name))
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func record(to *folder, interval time.Duration, r *sim.Run) (_ *recording, err e
 	c.writers = []export.SnapshotWriter{export.NewParquet(c.files[0]), export.NewESXTop(c.files[1], "")}
 	if interval >= time.Second {
 		// All files of a run are kept: nobody fetches them while it goes on.
-		io, err := export.NewIOStats(filepath.Join(to.part(), iostatsFolder), export.IOStatsOptions{Panel: runPanel, Keep: 1 << 30})
+		io, err := export.NewIOStats(filepath.Join(to.part, iostatsFolder), export.IOStatsOptions{Panel: runPanel, Keep: 1 << 30})
 		if err != nil {
 			return nil, err
 		}
