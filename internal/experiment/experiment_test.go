@@ -157,6 +157,18 @@ func TestWorkEnds(t *testing.T) {
 	if err != nil || len(runs) != 1 || runs[0] != nil {
 		t.Fatalf("interrupted before it began: %v, %v", runs, err)
 	}
+	// Interrupted while it was being prepared, it has not begun, either, and what an earlier one has left stays.
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	var kept []bool
+	prepare := func(*sim.Scenario, *sim.Run) (func(bool) error, error) {
+		cancel()
+		return func(keep bool) error { kept = append(kept, keep); return nil }, nil
+	}
+	runs, err = Work{Attach: prepare}.Run(ctx, []*sim.Scenario{s})
+	if err != nil || len(runs) != 1 || runs[0] != nil || !slices.Equal(kept, []bool{false}) {
+		t.Fatalf("interrupted while it was being prepared: %v, %v, kept %v", runs, err, kept)
+	}
 	broken := errors.New("no space")
 	w := Work{Attach: func(s *sim.Scenario, _ *sim.Run) (func(bool) error, error) {
 		if s.Name == "two" {
