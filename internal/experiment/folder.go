@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/report"
+	"github.com/arraysim/arraysim/internal/tidy"
 	"golang.org/x/sys/unix"
 )
 
@@ -226,17 +227,8 @@ func (f *folder) steps() (steps []func() error) {
 	return append(steps, sync, func() error { return os.Remove(f.whole()) }, sync)
 }
 
-// syncFolder has the names in a folder on the disk, where it may be read.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(known(d.Sync()), d.Close())
-}
+// syncFolder has the names in a folder on the disk, where it may be read and its file system can.
+func syncFolder(dir string) error { return known(tidy.SyncFolder(dir)) }
 
 // known is nil for what a file system cannot do, such as syncing a folder.
 func known(err error) error {

@@ -123,17 +123,22 @@ func (o *Output) Commit() error {
 	if err != nil {
 		return errors.Join(err, os.Remove(o.file.Name()))
 	}
-	d, err := os.Open(filepath.Dir(o.name))
-	if errors.Is(err, fs.ErrPermission) {
-		return nil // who may only write there cannot sync it
-	}
-	if err == nil {
-		err = errors.Join(d.Sync(), d.Close())
-	}
-	if err != nil {
+	if err := SyncFolder(filepath.Dir(o.name)); err != nil {
 		return fmt.Errorf("%s is written, and may be lost with a loss of power: %w", o.name, err)
 	}
 	return nil
+}
+
+// SyncFolder has the names in a folder on the disk. Who may only write there cannot sync it, and that is no error.
+func SyncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Abort drops what was written.
