@@ -40,15 +40,22 @@ func TestStopWaitsForTheMarkOfTheLastFlash(t *testing.T) {
 	}
 }
 
+// silentlyLeftOut is a lab whose peer was left out just before, with old dirty data, and whose witness does not answer yet.
+func silentlyLeftOut(t *testing.T) (*lab, *dumb) {
+	t.Helper()
+	l, x := newDumbLab(t, func(*world) {})
+	l.write(0, 8, 1)
+	x.silent = true
+	l.d.LosePeer("p1")
+	l.wait(func() bool { return len(x.kept) > 0 })
+	l.destages()
+	return l, x
+}
+
 // TestStopWaitsForTheMarkOfAPeer: it was left out just before, and has old dirty data.
 func TestStopWaitsForTheMarkOfAPeer(t *testing.T) {
 	for _, refused := range []bool{false, true} {
-		l, x := newDumbLab(t, func(*world) {})
-		l.write(0, 8, 1)
-		x.silent = true
-		l.d.LosePeer("p1")
-		l.wait(func() bool { return len(x.kept) > 0 })
-		l.destages()
+		l, x := silentlyLeftOut(t)
 		l.stopsBehindTheMark(x, refused)
 		l.wantBelow(0, 8, 1)
 		l.crash()
@@ -63,12 +70,7 @@ func TestStopWaitsForTheMarkOfAPeer(t *testing.T) {
 func TestCleanIsSaidBehindTheMarks(t *testing.T) {
 	for _, quiesce := range []bool{false, true} {
 		for _, refused := range []bool{false, true} {
-			l, x := newDumbLab(t, func(*world) {})
-			l.write(0, 8, 1)
-			x.silent = true
-			l.d.LosePeer("p1")
-			l.wait(func() bool { return len(x.kept) > 0 })
-			l.destages()
+			l, x := silentlyLeftOut(t)
 			ended, token := false, uint64(1)
 			if quiesce {
 				l.d.Quiesce(1e15, func(n uint64) { ended, token = true, n })
